@@ -215,7 +215,7 @@ class libfabric final : public contender {
   template <class Call>
   void again(Call&& call) {
     long failed = 0;
-    while ((failed = call()) == -FI_EAGAIN) look();
+    while ((failed = call()) == -FI_EAGAIN) poll();
     require(failed, "a request of plain libfabric");
   }
   void receive(std::size_t i) {
@@ -227,7 +227,7 @@ class libfabric final : public contender {
   void send(std::size_t bytes) {
     again([&] { return fi_inject(endpoint_.get(), memory_.data(), bytes, peer_); });
   }
-  void look() {
+  void poll() {
     std::array<fi_cq_msg_entry, 16> batch;
     const auto count = fi_cq_read(queue_.get(), batch.data(), batch.size());
     if (count == -FI_EAVAIL) throw std::runtime_error{"a request of plain libfabric failed"};
@@ -239,7 +239,7 @@ class libfabric final : public contender {
     }
   }
   void await_message() {
-    while (arrived_ == taken_) look();
+    while (arrived_ == taken_) poll();
     ++taken_;
   }
 

@@ -28,7 +28,7 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/hello.hpp>
 #include <peerbus/bootstrap/detail/launch_variables.hpp>
-#include <peerbus/bootstrap/detail/local_meeting.hpp>
+#include <peerbus/bootstrap/detail/local_rendezvous.hpp>
 #include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/bootstrap/launch_environment.hpp>
 #include <peerbus/bootstrap/membership.hpp>
@@ -113,7 +113,8 @@ launch_settings seat(std::size_t rank, std::size_t size, std::uint16_t port) {
   return settings;
 }
 
-/// A rank in a process of its own that expects the meeting to fail with `code` and all of `parts`.
+/// A rank in a process of its own that expects the rendezvous to fail with `code` and all of
+/// `parts`.
 pid_t expects(const launch_settings& settings, deadline::clock::duration span, errc code,
               const std::vector<std::string>& parts) {
   return in_child([&] {
@@ -132,14 +133,14 @@ bool all_as_expected(const std::vector<pid_t>& children) {
   return all;
 }
 
-/// Connects to the meeting point once somebody has opened it.
+/// Connects to the rendezvous point once somebody has opened it.
 unique_fd call_at(std::uint16_t port) {
-  const peerbus::detail::meeting_point place{seat(1, 2, port)};
+  const peerbus::detail::rendezvous_point place{seat(1, 2, port)};
   for (const auto until = patience(); !until.expired(); ::usleep(1000)) {
     unique_fd socket{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     if (::connect(socket.get(), place.get(), place.bytes) == 0) return socket;
   }
-  throw std::runtime_error{"expected a meeting point"};
+  throw std::runtime_error{"expected a rendezvous point"};
 }
 
 /// Says `greeting` to rank 0.
@@ -561,7 +562,7 @@ TEST_CASE("environment: a rank 0 that dies while the others meet does not keep t
 TEST_CASE("environment: a place that somebody else holds is an error on all ranks") {
   const time_limit limit;
   const auto port = fresh_port();
-  const peerbus::detail::meeting_point place{seat(0, 2, port)};
+  const peerbus::detail::rendezvous_point place{seat(0, 2, port)};
   const unique_fd squatter{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   REQUIRE(::bind(squatter.get(), place.get(), place.bytes) == 0);
   REQUIRE(::listen(squatter.get(), 64) == 0);
@@ -585,11 +586,11 @@ TEST_CASE("environment: a place that somebody else holds is an error on all rank
   }
 }
 
-TEST_CASE("environment: another user's socket is no meeting point") {
+TEST_CASE("environment: another user's socket is no rendezvous point") {
   if (::geteuid() != 0) return;  // Only root can be two users.
   const time_limit limit;
   const auto port = fresh_port();
-  const peerbus::detail::meeting_point place{seat(0, 2, port)};
+  const peerbus::detail::rendezvous_point place{seat(0, 2, port)};
   int ready[2];
   REQUIRE(::pipe2(ready, O_CLOEXEC) == 0);
   const unique_fd reading{ready[0]};
@@ -612,7 +613,7 @@ TEST_CASE("environment: another user's socket is no meeting point") {
   status_of(squatter);
 }
 
-TEST_CASE("environment: strangers who call at the meeting neither break nor delay it") {
+TEST_CASE("environment: strangers who call at the rendezvous neither break nor delay it") {
   const time_limit limit;
   const belongings before;
   const auto port = fresh_port();
@@ -658,7 +659,7 @@ TEST_CASE("environment: strangers who call without end do not keep rank 0 from i
     }
     CAPTURE(of_another_user);
     const auto port = fresh_port();
-    const peerbus::detail::meeting_point place{seat(0, 2, port)};
+    const peerbus::detail::rendezvous_point place{seat(0, 2, port)};
     std::vector<pid_t> strangers;
     for (int i = 0; i < callers; ++i)
       strangers.push_back(in_child([&] {

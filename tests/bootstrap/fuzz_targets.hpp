@@ -23,7 +23,7 @@
 #include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/frame.hpp>
 #include <peerbus/bootstrap/detail/gathered.hpp>
-#include <peerbus/bootstrap/detail/meeting.hpp>
+#include <peerbus/bootstrap/detail/rendezvous.hpp>
 #include <peerbus/bootstrap/detail/star_leaf.hpp>
 #include <peerbus/bootstrap/detail/star_root.hpp>
 #include <peerbus/bootstrap/detail/tcp_failure_detector.hpp>
@@ -126,7 +126,7 @@ inline void hear_news(bytes said) {
 }
 
 /// A place to which callers come over TLS, or over a bare socket as the ranks of one host do.
-class fuzzed_place final : public peerbus::detail::meeting_place {
+class fuzzed_place final : public peerbus::detail::rendezvous_place {
  public:
   explicit fuzzed_place(bool has_tls) : has_tls_{has_tls} {}
 

@@ -124,7 +124,7 @@ inline void forbid_calls(std::uint32_t offset, std::uint32_t value, std::uint32_
           "a system call filter");
 }
 
-/// Names the meeting points of this test program: an address is no more than a name.
+/// Names the rendezvous points of this test program: an address is no more than a name.
 inline std::string own_address() {
   static const std::string address = "test-of-" + std::to_string(::getpid());
   return address;
@@ -134,13 +134,13 @@ inline std::string own_address() {
 struct belongings {
   std::size_t descriptors = entries_of("/proc/self/fd");
   std::size_t shared_files = entries_of("/dev/shm", "peerbus");
-  std::size_t meeting_points = count_meeting_points();
+  std::size_t rendezvous_points = count_rendezvous_points();
   bool no_children = ::waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD;
 
   friend bool operator==(const belongings&, const belongings&) = default;
 
  private:
-  static std::size_t count_meeting_points() {
+  static std::size_t count_rendezvous_points() {
     std::ifstream sockets{"/proc/net/unix"};
     std::size_t count = 0;
     for (std::string line; std::getline(sockets, line);)

@@ -25,9 +25,9 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/bootstrap/detail/frame.hpp>
-#include <peerbus/bootstrap/detail/meeting_joiner.hpp>
+#include <peerbus/bootstrap/detail/rendezvous_joiner.hpp>
 #include <peerbus/bootstrap/detail/star_leaf.hpp>
-#include <peerbus/bootstrap/detail/tcp_meeting.hpp>
+#include <peerbus/bootstrap/detail/tcp_rendezvous.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/unique_fd.hpp>
@@ -278,10 +278,10 @@ TEST_CASE("fuzz: a rank whose rank 0 is not one") {
   std::uint64_t met = 0;
   for (; !until.expired(); ++joins) {
     const auto settings = tcp_seat(1, 2, port);
-    peerbus::detail::tcp_meeting_place place{settings, patience()};
+    peerbus::detail::tcp_rendezvous_place place{settings, patience()};
     try {
       // A welcome by chance is possible, as this stranger knows the secret.
-      (void)peerbus::detail::meeting_joiner{place, {1, 2, deadline::after(20ms)}}.join(0);
+      (void)peerbus::detail::rendezvous_joiner{place, {1, 2, deadline::after(20ms)}}.join(0);
       ++met;
     } catch (const peerbus::error& caught) {
       CHECK(caught.code() != errc::ok);

@@ -24,7 +24,7 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/bootstrap/detail/callers.hpp>
-#include <peerbus/bootstrap/detail/tcp_meeting.hpp>
+#include <peerbus/bootstrap/detail/tcp_rendezvous.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/core/unique_fd.hpp>
 
@@ -115,7 +115,7 @@ class certified_server {
 
 }  // namespace
 
-TEST_CASE("strangers: neither break nor delay the meeting") {
+TEST_CASE("strangers: neither break nor delay the rendezvous") {
   const time_limit limit;
   const belongings before;
   const auto port = free_tcp_port();
@@ -300,7 +300,7 @@ struct host_of_two {
   std::uint16_t port = free_tcp_port();
   unique_fd listening =
       peerbus::detail::listen_at(peerbus::detail::resolve("127.0.0.1", port, patience())[0]);
-  peerbus::detail::tcp_meeting_place place{tcp_seat(0, 2, port), patience()};
+  peerbus::detail::tcp_rendezvous_place place{tcp_seat(0, 2, port), patience()};
   peerbus::detail::callers callers{place, 10};
 };
 

@@ -18,7 +18,7 @@
 
 #include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/hello.hpp>
-#include <peerbus/bootstrap/detail/tcp_meeting.hpp>
+#include <peerbus/bootstrap/detail/tcp_rendezvous.hpp>
 #include <peerbus/bootstrap/detail/tcp_socket.hpp>
 #include <peerbus/bootstrap/detail/tcp_tls.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
@@ -38,7 +38,8 @@ using peerbus::detail::tcp_channel;
 using peerbus::detail::tls_group;
 using peerbus::detail::tls_layer;
 
-/// A rank in a process of its own that expects the meeting to fail with `code` and all of `parts`.
+/// A rank in a process of its own that expects the rendezvous to fail with `code` and all of
+/// `parts`.
 inline pid_t expects(const tcp_settings& settings, deadline::clock::duration span, errc code,
                      const std::vector<std::string>& parts) {
   return in_child([&] {

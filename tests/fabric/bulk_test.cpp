@@ -206,11 +206,11 @@ TEST_CASE("bulk puts to a peer that has closed its end") {
         while (code == errc::ok && !until.expired())
           code = bulk.signal(rank_id{1}, first_signal, 1);
         test::expect_code(code, errc::unreachable, "what follows");
-        const std::string trouble = comm.bus().describe_trouble();
+        const std::string failures = comm.bus().describe_trouble();
         test::expect(
-            trouble.find("rank 1 has closed its end for bulk traffic") != std::string::npos ||
-                trouble.find("no bulk connection to rank 1") != std::string::npos,
-            "its name in '", trouble, "'");
+            failures.find("rank 1 has closed its end for bulk traffic") != std::string::npos ||
+                failures.find("no bulk connection to rank 1") != std::string::npos,
+            "its name in '", failures, "'");
       }
       while (sent.count() == 0) std::this_thread::yield();
     }
@@ -244,9 +244,9 @@ TEST_CASE("a rank that takes no bulk traffic is given up for that class alone") 
         }
         test::expect_code(code, errc::timed_out, "a message too many");
         test::expect(sent >= least + depth && sent <= most + depth, "about ", most, ", not ", sent);
-        const std::string trouble = comm.bus().describe_trouble();
-        test::expect(trouble.find("no bulk connection to rank 1") != std::string::npos,
-                     "its name in '", trouble, "'");
+        const std::string failures = comm.bus().describe_trouble();
+        test::expect(failures.find("no bulk connection to rank 1") != std::string::npos,
+                     "its name in '", failures, "'");
         test::expect_ok(quick.signal(rank_id{1}, first_signal, 1), "a signal of the other class");
         gave_up.add();
         return;

@@ -319,8 +319,8 @@ TEST_CASE("a peer that has closed its end") {
         test::expect_code(code, errc::unreachable, "a signal to a closed end");
         test::expect_code(win.wait(signal_id{0}, 1, until, rank_id{1}), errc::unreachable,
                           "a wait for a closed end");
-        const std::string trouble = comm.bus().describe_trouble();
-        test::expect(trouble.find("rank 1") != std::string::npos, "its name in '", trouble, "'");
+        const std::string failures = comm.bus().describe_trouble();
+        test::expect(failures.find("rank 1") != std::string::npos, "its name in '", failures, "'");
       }
     }
     communicator again = over_fabric(boot);
@@ -382,9 +382,9 @@ TEST_CASE("a peer that computes for long") {
       errc code = errc::ok;
       for (int n = 0; code == errc::ok && n < 1000; ++n) code = win.put(rank_id{1}, 0, win.local());
       test::expect_code(code, errc::timed_out, "a put too many");
-      const std::string trouble = comm.bus().describe_trouble();
-      test::expect(trouble.find("no connection to rank 1") != std::string::npos, "its name in '",
-                   trouble, "'");
+      const std::string failures = comm.bus().describe_trouble();
+      test::expect(failures.find("no connection to rank 1") != std::string::npos, "its name in '",
+                   failures, "'");
       gave_up.add();
     }
     // Rank 1 looks at nothing until rank 0 is through: in a collective it would.

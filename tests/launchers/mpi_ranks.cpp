@@ -66,7 +66,7 @@ void check_tcp() {
 
 /// A host that cannot be found is an error on all ranks, though only the options of rank 0 name it.
 void check_wrong_address() {
-  peerbus::meeting_options options;
+  peerbus::rendezvous_options options;
   if (rank_in(MPI_COMM_WORLD) == 0) options = {.address = "no-such-host.invalid", .over_tcp = true};
   require_error(errc::system, {"no-such-host.invalid", "cannot be resolved", "meeting_options"},
                 [&] { (void)mpi_bootstrap(MPI_COMM_WORLD, deadline::after(300ms), options); });

@@ -21,7 +21,7 @@ namespace {
 
 /// A group over TCP in the same job, and what PMIx says of a name that is used again.
 void check_tcp(const pmix_proc_t& self) {
-  const peerbus::meeting_options options{.address = "127.0.0.1", .over_tcp = true};
+  const peerbus::rendezvous_options options{.address = "127.0.0.1", .over_tcp = true};
   const auto boot = pmix_bootstrap(self, patience(), options, "tcp");
   require(dynamic_cast<peerbus::tcp_bootstrap*>(boot.get()) != nullptr, "a bootstrap over TCP");
   check_group(*boot, self.rank, 4, "TCP");
@@ -32,7 +32,7 @@ void check_tcp(const pmix_proc_t& self) {
 
 /// A host that cannot be found is an error on all ranks, though only the options of rank 0 name it.
 void check_wrong_address(const pmix_proc_t& self) {
-  peerbus::meeting_options options;
+  peerbus::rendezvous_options options;
   if (self.rank == 0) options = {.address = "no-such-host.invalid", .over_tcp = true};
   require_error(
       errc::system, {"no-such-host.invalid", "cannot be resolved", "meeting_options"},

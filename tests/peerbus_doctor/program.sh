@@ -32,7 +32,7 @@ start() {
 # Abstract sockets have names, so groups that run at the same time need ports of their own.
 port=$((20000 + $$ % 40000))
 
-# Waits until rank 0 knows of all windows. A rank that stops earlier holds up the meeting, not a pair.
+# Waits until rank 0 knows of all windows. A rank that stops earlier holds up the rendezvous, not a pair.
 wait_for_tries() {
   for ((i = 0; i < 600; ++i)); do
     if grep -q '^trying' "$folder/$1"; then return; fi

@@ -52,14 +52,14 @@ struct post {
   };
   std::vector<std::shared_ptr<mailbox>> boxes;
   std::shared_ptr<mailbox> own;
-  std::mutex looking;
-  std::vector<place> places;  // Under `looking`.
+  std::mutex polling;
+  std::vector<place> places;  // Under `polling`.
   std::uint32_t windows = 0;
   std::atomic<bool> is_arming{false};
 
   /// Raises what has come, in order. Letters for a window that this rank still makes stay.
-  void look() {
-    const std::lock_guard turn{looking};
+  void poll() {
+    const std::lock_guard turn{polling};
     std::vector<mailbox::letter> came;
     {
       const std::lock_guard lock{own->guard};
@@ -100,7 +100,7 @@ class mailed
     }
     ~window() {
       if (!post_) return;
-      const std::lock_guard turn{post_->looking};
+      const std::lock_guard turn{post_->polling};
       std::erase_if(post_->places, [&](const auto& one) { return one.number == number_; });
     }
     // Not explicit, so that the decorator can pass it on.
@@ -113,7 +113,7 @@ class mailed
     friend mailed;
     window(std::shared_ptr<detail::post> post, std::uint32_t number, peerbus::direct_window inner)
         : post_{std::move(post)}, number_{number}, inner_{std::move(inner)} {
-      const std::lock_guard turn{post_->looking};
+      const std::lock_guard turn{post_->polling};
       post_->places.push_back({number_, inner_.local_signals()});
       post_->windows = number_;
     }
@@ -163,7 +163,7 @@ class mailed
                                    peerbus::deadline until,
                                    std::optional<peerbus::rank_id> awaited) noexcept {
     for (;;) {
-      post_->look();
+      post_->poll();
       const auto past = peerbus::deadline{peerbus::deadline::clock::time_point::min()};
       const peerbus::errc code = inner().wait(at, id, value, past, awaited);
       if (code != peerbus::errc::timed_out || until.expired()) return code;
@@ -171,11 +171,11 @@ class mailed
     }
   }
   [[nodiscard]] std::uint64_t value(const window& at, peerbus::signal_id id) const noexcept {
-    post_->look();
+    post_->poll();
     return inner().value(at, id);
   }
   [[nodiscard]] peerbus::errc progress() noexcept {
-    post_->look();
+    post_->poll();
     return peerbus::errc::ok;
   }
 
@@ -186,7 +186,7 @@ class mailed
       const std::lock_guard lock{post_->own->guard};
       post_->own->is_armed = true;
     }
-    post_->look();
+    post_->poll();
     return true;
   }
   void disarm() noexcept {

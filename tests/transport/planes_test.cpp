@@ -103,17 +103,17 @@ class cut_off : public test::mailed {
 };
 
 /// A far plane that counts how often it is looked at.
-class counted_looks : public test::mailed {
+class counted_polls : public test::mailed {
  public:
   using mailed::mailed;
   [[nodiscard]] std::uint64_t value(const window& from, signal_id id) const noexcept {
-    ++*looks_;
+    ++*polls_;
     return mailed::value(from, id);
   }
-  [[nodiscard]] std::uint64_t looks() const noexcept { return *looks_; }
+  [[nodiscard]] std::uint64_t polls() const noexcept { return *polls_; }
 
  private:
-  std::shared_ptr<std::uint64_t> looks_ = std::make_shared<std::uint64_t>(0);
+  std::shared_ptr<std::uint64_t> polls_ = std::make_shared<std::uint64_t>(0);
 };
 
 /// Spins for long, whatever the machine.
@@ -334,20 +334,20 @@ TEST_CASE("a broken link of a nested near plane ends the wait for its peer") {
 }
 
 TEST_CASE("a wait that spins looks at the word more often than at the far plane") {
-  using counted = peerbus::planes<peerbus::loopback, counted_looks, long_spin>;
+  using counted = peerbus::planes<peerbus::loopback, counted_polls, long_spin>;
   const int worst_status = peerbus::run_threads(2, [](bootstrap& boot) {
-    std::shared_ptr<const counted_looks> far;
+    std::shared_ptr<const counted_polls> far;
     counted bus{boot,
                 {.group = host_of(boot, 2)},
                 [](bootstrap& group) { return peerbus::loopback{group}; },
                 [&](bootstrap& all) {
-                  far = std::make_shared<counted_looks>(all);
+                  far = std::make_shared<counted_polls>(all);
                   return *far;
                 }};
     auto win = bus.make_window({.bytes = 0, .signals = 1}, soon());
     expect_code(bus.wait(win, signal_id{0}, 1, deadline::after(std::chrono::seconds{0}), {}),
                 errc::timed_out, "wait");
-    expect(far->looks() > 1 && far->looks() < long_spin::rounds / 8, "looks: ", far->looks());
+    expect(far->polls() > 1 && far->polls() < long_spin::rounds / 8, "polls: ", far->polls());
     static_cast<void>(boot.allgather({}, soon(), "the end"));
   });
   CHECK(worst_status == 0);

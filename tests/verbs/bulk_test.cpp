@@ -225,9 +225,9 @@ TEST_CASE("a peer that does not look at bulk signals is given up for that class 
         code = bulk.signal(peer, first_signal, n);
       test::expect_code(code, errc::timed_out, "a signal too many");
       test::expect_code(bulk.put(peer, 0, bulk.local()), errc::unreachable, "what follows");
-      const std::string trouble = comm.bus().describe_trouble();
-      test::expect(trouble.find("no bulk connection to rank 1") != std::string::npos,
-                   "its name in '", trouble, "'");
+      const std::string failures = comm.bus().describe_trouble();
+      test::expect(failures.find("no bulk connection to rank 1") != std::string::npos,
+                   "its name in '", failures, "'");
       test::expect_ok(quick.signal(peer, first_signal, 1), "a signal of the other class");
       gave_up.add();
       test::expect_ok(quick.wait(first_signal, 1, soon(), peer), "the answer");
@@ -253,10 +253,10 @@ TEST_CASE("a bulk key that is refused breaks the bulk connection alone") {
         bulk.memory().part().parts[1].key[0] ^= 0xffU;
         test::expect_ok(bulk.put(peer, 0, bulk.local()), "a put that is noted");
         test::expect_code(bulk.flush(peer), errc::unreachable, "flush");
-        const std::string trouble = comm.bus().describe_trouble();
-        test::expect(trouble.find("no bulk connection to rank 1") != std::string::npos &&
-                         trouble.find("refused the remote key") != std::string::npos,
-                     "its reason in '", trouble, "'");
+        const std::string failures = comm.bus().describe_trouble();
+        test::expect(failures.find("no bulk connection to rank 1") != std::string::npos &&
+                         failures.find("refused the remote key") != std::string::npos,
+                     "its reason in '", failures, "'");
       }
       test::expect_ok(quick.signal(peer, first_signal, 1), "a signal of the other class");
       test::expect_ok(quick.wait(first_signal, 1, soon(), peer), "a wait");

@@ -225,9 +225,9 @@ TEST_CASE("a peer that does not look at its signals for long") {
       for (std::uint64_t n = 1; code == errc::ok && n < 10'000; ++n)
         code = win.signal(rank_id{1}, signal_id{0}, n);
       test::expect_code(code, errc::timed_out, "a signal too many");
-      const std::string trouble = comm.bus().describe_trouble();
-      test::expect(trouble.find("no connection to rank 1") != std::string::npos, "its name in '",
-                   trouble, "'");
+      const std::string failures = comm.bus().describe_trouble();
+      test::expect(failures.find("no connection to rank 1") != std::string::npos, "its name in '",
+                   failures, "'");
       gave_up.add();
     }
     // Rank 1 looks at nothing until rank 0 is through: in a collective it would.

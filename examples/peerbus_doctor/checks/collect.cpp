@@ -119,8 +119,8 @@ std::string try_memory_file() {
   try {
     static_cast<void>(peerbus::make_memory_file("peerbus_doctor", 1));
     return {};
-  } catch (const peerbus::error& trouble) {
-    return std::string{trouble.text()};
+  } catch (const peerbus::error& failure) {
+    return std::string{failure.text()};
   }
 }
 

@@ -44,11 +44,11 @@ struct declared {
 /// Collective: gathers as `bootstrap::allgather`, unless a rank refuses. A rank that cannot take
 /// part passes its error as `objection`. All ranks then throw an error that names this rank and its
 /// reason, so that no rank waits in vain.
-/// Cost: one allgather. A contribution has 4 bytes more than `mine`.
+/// Cost: one allgather. A contribution has 4 bytes more than `own_part`.
 /// Throws: `agreed_error` with the code of the objection (of the lowest rank that has one), or as
 /// `bootstrap::allgather`.
 std::vector<bootstrap::contribution> gather_or_refuse(bootstrap& boot, std::string_view doing,
-                                                      bootstrap::contribution mine,
+                                                      bootstrap::contribution own_part,
                                                       const std::optional<error>& objection,
                                                       deadline until);
 

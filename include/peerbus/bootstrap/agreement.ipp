@@ -35,17 +35,17 @@ PEERBUS_INLINE declared::declared(std::string_view value_name, std::string_view 
     : name{value_name}, value{text} {}
 
 PEERBUS_INLINE std::vector<bootstrap::contribution> gather_or_refuse(
-    bootstrap& boot, std::string_view doing, bootstrap::contribution mine,
+    bootstrap& boot, std::string_view doing, bootstrap::contribution own_part,
     const std::optional<error>& objection, deadline until) {
   // Wire form: the caller's bytes, or the text of the objection; then the code, 4 bytes.
   const auto code = objection ? objection->code() : errc::ok;
   if (objection) {
-    mine.bytes.clear();
-    detail::append_bytes(mine.bytes, objection->text().data(), objection->text().size());
+    own_part.bytes.clear();
+    detail::append_bytes(own_part.bytes, objection->text().data(), objection->text().size());
   }
-  detail::append_bytes(mine.bytes, &code, sizeof code);
+  detail::append_bytes(own_part.bytes, &code, sizeof code);
 
-  auto all = boot.allgather(std::move(mine), until, doing);
+  auto all = boot.allgather(std::move(own_part), until, doing);
   for (std::size_t r = 0; r < all.size(); ++r) {
     auto& bytes = all[r].bytes;
     auto given_code = errc::system;

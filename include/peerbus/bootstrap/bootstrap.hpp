@@ -74,7 +74,14 @@ class bootstrap {
   }
   /// Returns the address of this host over which its ranks met ranks of other hosts, such as
   /// "10.0.0.1". Empty if it is unknown, or if all ranks met within one host.
-  [[nodiscard]] const std::string& meeting_address() const noexcept { return meeting_address_; }
+  [[nodiscard]] const std::string& rendezvous_address() const noexcept {
+    return rendezvous_address_;
+  }
+  /// The former name of `rendezvous_address`.
+  [[deprecated("use rendezvous_address")]] [[nodiscard]] const std::string& meeting_address()
+      const noexcept {
+    return rendezvous_address_;
+  }
   /// Returns whether a `contribution` may hold a descriptor. Ranks that met over TCP cannot pass
   /// any, even on one host, but their `subgroup(near_ranks())` can. The same on all ranks.
   [[nodiscard]] virtual bool passes_descriptors() const noexcept { return true; }
@@ -85,21 +92,21 @@ class bootstrap {
   /// Returns the work that `allgather` advances while it waits.
   [[nodiscard]] const std::shared_ptr<idle_work>& idle() const noexcept { return idle_; }
 
-  /// Collective: gives `mine` to every rank and returns the contributions of all ranks, by rank.
-  /// `mine` holds at most `max_contribution_bytes` bytes. Between processes, the contributions of
-  /// all ranks together have at most 1 GiB. `doing` names the purpose in errors. It must be the
-  /// same on all ranks, because it shows when ranks have called different collectives. The caller
-  /// owns the descriptors in the result.
-  /// While this call waits, it advances `idle()` as often as `idle_work::advance` asks for.
-  /// Cost: between processes, a message from each rank to rank 0 and one back that carries all
-  /// contributions; between threads, a copy of all contributions per rank. Allocates.
-  /// A failure ends this call with the same text on every rank that takes part. A rank that already
-  /// has its result gets the failure in its next call. All later calls throw `poisoned`. If rank 0
-  /// does not respond, the call may end up to a second after `until`.
-  /// Throws: `error` timed_out (naming the missing ranks), peer_dead, mismatch (different `doing`),
-  /// invalid_argument (too many bytes, a child that the rank forked), unsupported (a descriptor
-  /// that cannot travel to another host), out_of_memory, poisoned, system.
-  [[nodiscard]] virtual std::vector<contribution> allgather(contribution mine, deadline until,
+  /// Collective: gives `own_part` to every rank and returns the contributions of all ranks, by
+  /// rank. `own_part` holds at most `max_contribution_bytes` bytes. Between processes, the
+  /// contributions of all ranks together have at most 1 GiB. `doing` names the purpose in errors.
+  /// It must be the same on all ranks, because it shows when ranks have called different
+  /// collectives. The caller owns the descriptors in the result. While this call waits, it advances
+  /// `idle()` as often as `idle_work::advance` asks for. Cost: between processes, a message from
+  /// each rank to rank 0 and one back that carries all contributions; between threads, a copy of
+  /// all contributions per rank. Allocates. A failure ends this call with the same text on every
+  /// rank that takes part. A rank that already has its result gets the failure in its next call.
+  /// All later calls throw `poisoned`. If rank 0 does not respond, the call may end up to a second
+  /// after `until`. Throws: `error` timed_out (naming the missing ranks), peer_dead, mismatch
+  /// (different `doing`), invalid_argument (too many bytes, a child that the rank forked),
+  /// unsupported (a descriptor that cannot travel to another host), out_of_memory, poisoned,
+  /// system.
+  [[nodiscard]] virtual std::vector<contribution> allgather(contribution own_part, deadline until,
                                                             std::string_view doing) = 0;
 
   /// Collective over this bootstrap: makes a bootstrap of `ranks`, a subset of this bootstrap's
@@ -150,8 +157,15 @@ class bootstrap {
   /// Sets what `near_ranks`, `ranks_here` and `cores_here` return.
   void set_neighbours(std::vector<rank_id> near_ranks, std::size_t ranks_here,
                       std::size_t cores_here) noexcept;
-  /// Sets what `meeting_address` returns.
-  void set_meeting_address(std::string address) noexcept { meeting_address_ = std::move(address); }
+  /// Sets what `rendezvous_address` returns.
+  void set_rendezvous_address(std::string address) noexcept {
+    rendezvous_address_ = std::move(address);
+  }
+  /// The former name of `set_rendezvous_address`.
+  [[deprecated("use set_rendezvous_address")]] void set_meeting_address(
+      std::string address) noexcept {
+    set_rendezvous_address(std::move(address));
+  }
   /// Sets what `idle` returns, for a bootstrap whose `allgather` is that of another one.
   void set_idle(std::shared_ptr<idle_work> work) noexcept { idle_ = std::move(work); }
   /// Calls `set_neighbours` for a group whose ranks are all near each other.
@@ -169,7 +183,7 @@ class bootstrap {
   std::size_t ranks_here_ = 1;
   std::size_t cores_here_ = 1;
   std::vector<rank_id> near_ranks_;
-  std::string meeting_address_;
+  std::string rendezvous_address_;
   std::vector<rank_id> parent_ranks_;  ///< by rank; empty unless this is a subgroup
 };
 

@@ -31,7 +31,7 @@ std::unique_ptr<bootstrap> join_on_this_host(const launch_settings& settings, de
 /// (`OMPI_COMM_WORLD_...`), PMI (`PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`) or Slurm
 /// (`SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`) set. If several of them give different places,
 /// `PEERBUS_RANK_VARIABLE` names the one to believe, such as `RANK`. `MASTER_ADDR` (127.0.0.1 by
-/// default) and `MASTER_PORT` (29500 by default) give the meeting point. `PEERBUS_JOB` or the
+/// default) and `MASTER_PORT` (29500 by default) give the rendezvous point. `PEERBUS_JOB` or the
 /// launcher's id of the job keeps ranks of another job away.
 ///
 /// All ranks must be on one host, in one network namespace and of one user: they meet at an

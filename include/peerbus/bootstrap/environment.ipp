@@ -9,10 +9,10 @@
 #include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/failure.hpp>
 #include <peerbus/bootstrap/detail/launch_variables.hpp>
-#include <peerbus/bootstrap/detail/local_meeting.hpp>
-#include <peerbus/bootstrap/detail/meeting.hpp>
-#include <peerbus/bootstrap/detail/meeting_host.hpp>
-#include <peerbus/bootstrap/detail/meeting_joiner.hpp>
+#include <peerbus/bootstrap/detail/local_rendezvous.hpp>
+#include <peerbus/bootstrap/detail/rendezvous.hpp>
+#include <peerbus/bootstrap/detail/rendezvous_host.hpp>
+#include <peerbus/bootstrap/detail/rendezvous_joiner.hpp>
 #include <peerbus/bootstrap/detail/star.hpp>
 #include <peerbus/bootstrap/detail/star_leaf.hpp>
 #include <peerbus/bootstrap/detail/star_root.hpp>
@@ -45,10 +45,10 @@ struct met_ranks {
                                                  " was given, expected a rank below the size")};
     if (settings.size == 1)
       return {state_page::make_named(1), std::make_unique<star_root>(std::vector<connection>(1))};
-    local_meeting_place place{settings};
-    const meeting ours{settings.rank, settings.size, until, until.remaining(), members};
+    local_rendezvous_place place{settings};
+    const rendezvous ours{settings.rank, settings.size, until, until.remaining(), members};
     if (settings.rank != 0) {
-      joined met = meeting_joiner{place, ours}.join(1);
+      joined met = rendezvous_joiner{place, ours}.join(1);
       return {state_page::open(settings.size, met.files[0]),
               std::make_unique<star_leaf>(std::move(met.connections[0]))};
     }
@@ -63,7 +63,7 @@ struct met_ranks {
     }
     const int files[] = {file.get()};
     std::vector<connection> leaves;
-    for (auto& of_rank : meeting_host{place, ours}.gather(files, problem))
+    for (auto& of_rank : rendezvous_host{place, ours}.gather(files, problem))
       leaves.push_back(std::move(of_rank[0]));
     return {std::move(*states), std::make_unique<star_root>(std::move(leaves))};
   }

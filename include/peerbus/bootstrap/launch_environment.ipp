@@ -18,8 +18,8 @@ PEERBUS_INLINE launch_environment read_launch_environment() {
     const launch_settings settings = detail::read_launch_settings(detail::hosts::any);
     found.rank = settings.rank;
     found.other_hosts = detail::sign_of_other_hosts(*names, settings.size);
-  } catch (const error& trouble) {
-    found.trouble = trouble.text();
+  } catch (const error& failure) {
+    found.trouble = failure.text();
   }
   return found;
 }

@@ -1,20 +1,5 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <string>
-
-#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
-
-namespace peerbus {
-
-/// The options of `mpi_bootstrap` and `pmix_bootstrap`. Only those of rank 0 are used.
-struct meeting_options {
-  /// A name or an address (IPv4 or IPv6) by which all ranks reach the host of rank 0. If empty, the
-  /// host's own name. Not needed if all ranks are on one host.
-  std::string address;
-  /// Meets over TCP even if all ranks are on one host. Needed if the ranks of one host are in
-  /// containers with different networks.
-  bool over_tcp = false;
-};
-
-}  // namespace peerbus
+// Moved; this name goes with the next minor version.
+#include <peerbus/bootstrap/rendezvous_options.hpp>  // IWYU pragma: export

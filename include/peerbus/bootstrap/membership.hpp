@@ -103,7 +103,7 @@ class membership {
   [[nodiscard]] rank_state state(rank_id peer) const noexcept;
 
   /// Returns the lowest other rank whose state is `failed`, if there is one. Cost: at most two
-  /// system calls if no rank has ended since the last look, and two atomic loads per rank.
+  /// system calls if no rank has ended since the last poll, and two atomic loads per rank.
   [[nodiscard]] std::optional<rank_id> first_failed() const noexcept;
 
   /// Returns `peer_dead` if waiting for `awaited` is hopeless, else `ok`. That is so if any other
@@ -143,14 +143,14 @@ class membership {
 
   [[nodiscard]] bool followed(rank_id peer) const noexcept;
 
-  /// Adds the pidfd of `peer` to one epoll set, so that a look costs one system call for any number
+  /// Adds the pidfd of `peer` to one epoll set, so that a poll costs one system call for any number
   /// of ranks. With a system call per rank, hundreds of waiting ranks would use up a few cores.
   void watch(rank_id peer);
 
   /// Updates `ended_` from the epoll set, and the state words from the news.
   void notice_ended() const noexcept;
 
-  /// Returns the state of `peer` as `state` does, without a new look. Reads `ended_` before the
+  /// Returns the state of `peer` as `state` does, without a new poll. Reads `ended_` before the
   /// state word, because a process that has ended cannot change its word any more.
   [[nodiscard]] rank_state noticed(rank_id peer) const noexcept;
 

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
-#include <peerbus/bootstrap/meeting_options.hpp>
+#include <peerbus/bootstrap/rendezvous_options.hpp>
 #include <peerbus/core/deadline.hpp>
 
 namespace peerbus {
@@ -15,7 +15,7 @@ namespace peerbus {
 /// Collective: makes a bootstrap of the processes of the MPI communicator `group`, with the same
 /// numbers. Needs MPI 3.0 and OpenSSL (target `peerbus::mpi`).
 ///
-/// MPI carries the names of the hosts, the meeting place, a random secret and a random number of
+/// MPI carries the names of the hosts, the rendezvous place, a random secret and a random number of
 /// the job, and nothing after that. If all ranks are on one host, they meet as those of
 /// `environment_bootstrap` do, so that `unified_bus` works. Otherwise they meet as those of
 /// `tcp_bootstrap` do. Rank 0 opens a port that the system chooses.
@@ -31,7 +31,7 @@ namespace peerbus {
 /// system (an error of MPI, with its text), else as the constructor of the bootstrap.
 [[nodiscard]] std::unique_ptr<bootstrap> mpi_bootstrap(
     MPI_Comm group, deadline until = deadline::after(std::chrono::seconds{30}),
-    const meeting_options& options = {});
+    const rendezvous_options& options = {});
 
 }  // namespace peerbus
 

@@ -45,7 +45,7 @@ inline std::string broadcast(const mpi_group& group, const std::string& text, de
 }  // namespace detail
 
 inline std::unique_ptr<bootstrap> mpi_bootstrap(MPI_Comm group, deadline until,
-                                                const meeting_options& options) {
+                                                const rendezvous_options& options) {
   const detail::mpi_group ranks{group};
   const bool is_one_host = detail::is_one_host(ranks, until);
   detail::invitation own;  // It keeps the port, so it must live until all have met.

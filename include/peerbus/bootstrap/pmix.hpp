@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
-#include <peerbus/bootstrap/meeting_options.hpp>
+#include <peerbus/bootstrap/rendezvous_options.hpp>
 #include <peerbus/core/deadline.hpp>
 
 namespace peerbus {
@@ -17,10 +17,10 @@ namespace peerbus {
 /// MPI's mpirun, prun, or srun with `--mpi=pmix`. The ranks have the numbers that PMIx gave them.
 /// Needs PMIx 3 and OpenSSL (target `peerbus::pmix`).
 ///
-/// PMIx carries the meeting place, a random secret and the namespace, which is the job's id, from
-/// rank 0 to the other ranks, and nothing after that. If PMIx has all ranks of the job on one node,
-/// they meet as those of `environment_bootstrap` do, so that `unified_bus` works. Otherwise they
-/// meet as those of `tcp_bootstrap` do. Rank 0 opens a port that the system chooses.
+/// PMIx carries the rendezvous place, a random secret and the namespace, which is the job's id,
+/// from rank 0 to the other ranks, and nothing after that. If PMIx has all ranks of the job on one
+/// node, they meet as those of `environment_bootstrap` do, so that `unified_bus` works. Otherwise
+/// they meet as those of `tcp_bootstrap` do. Rank 0 opens a port that the system chooses.
 ///
 /// `self` is the process that PMIx_Init returned. All processes of its namespace call, after
 /// PMIx_Init and before PMIx_Finalize, which are the caller's to call. PMIx_Init starts a thread of
@@ -35,7 +35,7 @@ namespace peerbus {
 /// text), else as the constructor of the bootstrap.
 [[nodiscard]] std::unique_ptr<bootstrap> pmix_bootstrap(
     const pmix_proc_t& self, deadline until = deadline::after(std::chrono::seconds{30}),
-    const meeting_options& options = {}, std::string_view group = "world");
+    const rendezvous_options& options = {}, std::string_view group = "world");
 
 }  // namespace peerbus
 

@@ -12,7 +12,7 @@
 namespace peerbus {
 
 inline std::unique_ptr<bootstrap> pmix_bootstrap(const pmix_proc_t& self, deadline until,
-                                                 const meeting_options& options,
+                                                 const rendezvous_options& options,
                                                  std::string_view group) {
   const detail::pmix_job job{self};
   const std::string key = detail::concat("peerbus.", group);

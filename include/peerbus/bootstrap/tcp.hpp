@@ -76,7 +76,7 @@ class tcp_bootstrap final : public bootstrap {
   /// Returns the position among the ranks of this host.
   [[nodiscard]] std::size_t local_rank() const noexcept { return local_rank_; }
 
-  [[nodiscard]] std::vector<contribution> allgather(contribution mine, deadline until,
+  [[nodiscard]] std::vector<contribution> allgather(contribution own_part, deadline until,
                                                     std::string_view doing) override;
 
  private:

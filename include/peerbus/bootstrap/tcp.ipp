@@ -17,18 +17,18 @@
 #include <peerbus/bootstrap/detail/host_identity.hpp>
 #include <peerbus/bootstrap/detail/launch_variables.hpp>
 #include <peerbus/bootstrap/detail/meet_as_subgroup.hpp>
-#include <peerbus/bootstrap/detail/meeting.hpp>
-#include <peerbus/bootstrap/detail/meeting_host.hpp>
-#include <peerbus/bootstrap/detail/meeting_joiner.hpp>
 #include <peerbus/bootstrap/detail/offered_place.hpp>
+#include <peerbus/bootstrap/detail/rendezvous.hpp>
+#include <peerbus/bootstrap/detail/rendezvous_host.hpp>
+#include <peerbus/bootstrap/detail/rendezvous_joiner.hpp>
 #include <peerbus/bootstrap/detail/star.hpp>
 #include <peerbus/bootstrap/detail/star_leaf.hpp>
 #include <peerbus/bootstrap/detail/star_root.hpp>
 #include <peerbus/bootstrap/detail/state_page.hpp>
 #include <peerbus/bootstrap/detail/tcp_environment.hpp>
 #include <peerbus/bootstrap/detail/tcp_failure_detector.hpp>
-#include <peerbus/bootstrap/detail/tcp_meeting.hpp>
 #include <peerbus/bootstrap/detail/tcp_place.hpp>
+#include <peerbus/bootstrap/detail/tcp_rendezvous.hpp>
 #include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/bootstrap/membership.hpp>
@@ -58,19 +58,19 @@ struct met_over_tcp {
       watches[rank] = std::move(met[watch]);
     };
     if (settings.size > 1) {
-      tcp_meeting_place place{settings, until};
-      const meeting ours{settings.rank, settings.size, until, until.remaining(), members};
+      tcp_rendezvous_place place{settings, until};
+      const rendezvous ours{settings.rank, settings.size, until, until.remaining(), members};
       if (settings.rank == 0) {
-        auto met = meeting_host{place, ours}.gather({});
+        auto met = rendezvous_host{place, ours}.gather({});
         for (const rank_id peer : all_ranks{settings.size}) keep(peer.index(), met[peer.index()]);
       } else {
-        auto met = meeting_joiner{place, ours}.join(0);
+        auto met = rendezvous_joiner{place, ours}.join(0);
         keep(0, met.connections);
       }
     }
     std::string own_end;
-    for (const connection& to : frames)
-      if (to && own_end.empty()) own_end = address_of_own_end(to.get());
+    for (const connection& link : frames)
+      if (link && own_end.empty()) own_end = address_of_own_end(link.get());
     auto news = std::make_shared<tcp_failure_detector>(rank_id{settings.rank}, std::move(watches));
     if (settings.rank == 0)
       return {std::move(news), std::make_unique<star_root>(std::move(frames), carries::bytes),
@@ -92,11 +92,11 @@ inline tcp_bootstrap tcp_bootstrap::from_environment(deadline until) {
 
 inline tcp_bootstrap::~tcp_bootstrap() { members()->announce_end(exceptions_before_); }
 
-inline std::vector<bootstrap::contribution> tcp_bootstrap::allgather(contribution mine,
+inline std::vector<bootstrap::contribution> tcp_bootstrap::allgather(contribution own_part,
                                                                      deadline until,
                                                                      std::string_view doing) {
   detail::refuse_child(*members(), doing);
-  return star_->allgather(std::move(mine), until, doing, *members(), *idle());
+  return star_->allgather(std::move(own_part), until, doing, *members(), *idle());
 }
 
 inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until,
@@ -105,7 +105,7 @@ inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until
       settings_{settings},
       mark_{detail::state_page::make_named(1).memory()} {
   settings_.address = std::move(met.address);
-  set_meeting_address(std::move(met.own_end));
+  set_rendezvous_address(std::move(met.own_end));
   auto* const states = met.news->states();
   set_members(std::make_shared<membership>(rank_id{settings.rank}, settings.size, states,
                                            std::move(met.news)));
@@ -121,7 +121,7 @@ inline void tcp_bootstrap::count_neighbours(deadline until) {
   const detail::host_identity here{settings_.host};
   const auto identity = std::as_bytes(std::span{&here, 1});
   std::array<std::byte, 64> own_end{};  // "ffff:...:ffff%interface" is shorter.
-  const auto text = std::as_bytes(std::span{meeting_address()});
+  const auto text = std::as_bytes(std::span{rendezvous_address()});
   std::copy_n(text.begin(), std::min(text.size(), own_end.size()), own_end.begin());
   std::vector<std::byte> own_part{identity.begin(), identity.end()};
   own_part.insert(own_part.end(), own_end.begin(), own_end.end());
@@ -141,9 +141,9 @@ inline void tcp_bootstrap::count_neighbours(deadline until) {
     if (of_peer.kernel != here.kernel) continue;
     if (of_peer == here) near_ranks.push_back(peer);
     // Ranks of rank 0's host may have met it over the loopback interface.
-    if (of_peer == here && meeting_address().empty()) {
+    if (of_peer == here && rendezvous_address().empty()) {
       const auto* const end_of_peer = reinterpret_cast<const char*>(&bytes[sizeof here]);
-      set_meeting_address({end_of_peer, ::strnlen(end_of_peer, own_end.size())});
+      set_rendezvous_address({end_of_peer, ::strnlen(end_of_peer, own_end.size())});
     }
     ++ranks_here;
     if (peer < rank()) ++before_me;

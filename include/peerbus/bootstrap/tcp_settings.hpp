@@ -10,8 +10,8 @@
 
 namespace peerbus {
 
-/// The place of a rank in a group whose ranks may be on different hosts, and the meeting point of
-/// the group.
+/// The place of a rank in a group whose ranks may be on different hosts, and the rendezvous point
+/// of the group.
 struct tcp_settings {
   std::size_t rank = 0;  ///< below `size`
   std::size_t size = 1;  ///< ranks of the group

@@ -61,14 +61,14 @@ inline constexpr std::size_t hidden_multiple = kernel::group_columns;
 }
 
 /// Returns whether a group with this head can be coded.
-[[nodiscard]] constexpr bool can_code(head of) noexcept {
+[[nodiscard]] constexpr bool can_code(head group_head) noexcept {
   constexpr std::uint16_t one = 0x3f80;
-  return of.largest.bits < one && of.smallest.bits < of.largest.bits;
+  return group_head.largest.bits < one && group_head.smallest.bits < group_head.largest.bits;
 }
 /// Returns whether the chunk with `heads` is coded.
 [[nodiscard]] constexpr bool is_coded(std::span<const head> heads) noexcept {
-  for (const head of : heads)
-    if (!can_code(of)) return false;
+  for (const head group_head : heads)
+    if (!can_code(group_head)) return false;
   return true;
 }
 

@@ -32,9 +32,9 @@ struct log_scale {
 /// The ends of up to `most_rows` scales. Their logarithms are taken together.
 class log_ends {
  public:
-  void set(std::size_t i, head of) noexcept {
-    ends_[2 * i] = of.largest;
-    ends_[2 * i + 1] = of.smallest;
+  void set(std::size_t i, head group_head) noexcept {
+    ends_[2 * i] = group_head.largest;
+    ends_[2 * i + 1] = group_head.smallest;
   }
   void take_logs(const kernel::kernel_set& kernels) noexcept {
     kernels.log2_magnitudes(ends_, logs_);

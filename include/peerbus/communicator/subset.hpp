@@ -31,7 +31,7 @@ class subset_bootstrap final : public bootstrap {
     return whole_->passes_descriptors();
   }
   [[nodiscard]] address_space addresses() const noexcept override { return whole_->addresses(); }
-  [[nodiscard]] std::vector<contribution> allgather(contribution mine, deadline until,
+  [[nodiscard]] std::vector<contribution> allgather(contribution own_part, deadline until,
                                                     std::string_view doing) override;
 
  private:

@@ -24,12 +24,12 @@ PEERBUS_INLINE subset_bootstrap::subset_bootstrap(bootstrap& whole, std::vector<
   for (const rank_id member : all_ranks{ranks_.size()})
     if (whole.is_near(ranks_[member.index()])) near.push_back(member);
   set_neighbours(std::move(near), whole.ranks_here(), whole.cores_here());
-  set_meeting_address(whole.meeting_address());
+  set_rendezvous_address(whole.rendezvous_address());
 }
 
 PEERBUS_INLINE std::vector<bootstrap::contribution> subset_bootstrap::allgather(
-    contribution mine, deadline until, std::string_view doing) {
-  std::vector<contribution> all = whole_->allgather(std::move(mine), until, doing);
+    contribution own_part, deadline until, std::string_view doing) {
+  std::vector<contribution> all = whole_->allgather(std::move(own_part), until, doing);
   std::vector<contribution> chosen;
   chosen.reserve(ranks_.size());
   for (const rank_id rank : ranks_) chosen.push_back(std::move(all[rank.index()]));

@@ -35,11 +35,11 @@ class lane_barrier {
   /// together either if they give different names of a `call`, a literal, or some none. A single
   /// lane only does `step`.
   template <class Step, class Unfit>
-  void serial(lane as, deadline until, Step&& step, Unfit&& unfit, const char* call = nullptr) {
+  void serial(lane caller, deadline until, Step&& step, Unfit&& unfit, const char* call = nullptr) {
     // order: relaxed; `waiting_` only detects a mistake of the caller and publishes no data.
-    if (as.index == 0 && as.count == 1 && waiting_.load(std::memory_order_relaxed) == 0)
+    if (caller.index == 0 && caller.count == 1 && waiting_.load(std::memory_order_relaxed) == 0)
       return step();
-    take_turn(as, until, step, unfit, call);
+    take_turn(caller, until, step, unfit, call);
   }
 
  private:
@@ -47,7 +47,7 @@ class lane_barrier {
   using unfit_ref = function_ref<void(errc, const std::string&)>;
 
   /// Does `serial` for several lanes, or reports a lane that does not fit.
-  void take_turn(lane as, deadline until, step_ref step, unfit_ref unfit, const char* call);
+  void take_turn(lane caller, deadline until, step_ref step, unfit_ref unfit, const char* call);
 
   static errc healthy() noexcept { return errc::ok; }
 
@@ -93,18 +93,18 @@ class lane_barrier {
   }
 
   /// Checks that lane `other` gives as many lanes as this lane. `other` has called.
-  void fit(lane as, std::size_t other, unfit_ref unfit) const;
+  void fit(lane caller, std::size_t other, unfit_ref unfit) const;
 
   /// Checks that lane `other` is in the same call as lane 0, which calls this. `other` has called,
   /// and waits for lane 0, so that its name is that of this turn.
   void fit_call(std::size_t other, unfit_ref unfit) const;
 
   /// Waits until lane `other` has called for `turn`.
-  static void await(signal_word& came, std::uint64_t turn, deadline until, std::size_t other,
+  static void await(signal_word& arrival, std::uint64_t turn, deadline until, std::size_t other,
                     unfit_ref unfit);
 
   /// Does lane 0's part of a turn.
-  void lead(lane as, std::uint64_t turn, deadline until, step_ref step, unfit_ref unfit);
+  void lead(lane caller, std::uint64_t turn, deadline until, step_ref step, unfit_ref unfit);
 
   std::array<member, max_lanes> members_;
   std::atomic<std::uint32_t> waiting_{0};

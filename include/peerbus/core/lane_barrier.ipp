@@ -8,27 +8,27 @@
 
 namespace peerbus::detail {
 
-PEERBUS_INLINE void lane_barrier::take_turn(lane as, deadline until, step_ref step, unfit_ref unfit,
-                                            const char* call) {
-  if (as.index >= as.count || as.count > max_lanes)
+PEERBUS_INLINE void lane_barrier::take_turn(lane caller, deadline until, step_ref step,
+                                            unfit_ref unfit, const char* call) {
+  if (caller.index >= caller.count || caller.count > max_lanes)
     unfit(errc::invalid_argument,
-          concat("lane ", as.index, " of ", as.count,
+          concat("lane ", caller.index, " of ", caller.count,
                  ", expected an index below the count, at most ", max_lanes));
-  if (as.count == 1)
+  if (caller.count == 1)
     return unfit(errc::invalid_argument, "lane 0 says that it is alone, but other lanes have come");
   const std::uint64_t turn = done_.value() + 1;
-  member& own = members_[as.index];
+  member& own = members_[caller.index];
   // order: relaxed; it only detects two threads that give the same index, and publishes no data.
   if (own.claimed.exchange(turn, std::memory_order_relaxed) == turn)
-    unfit(errc::invalid_argument, concat("lane ", as.index, " came twice"));
+    unfit(errc::invalid_argument, concat("lane ", caller.index, " came twice"));
   // order: relaxed; `came.raise` (release) publishes it, and lanes read it after `await`.
-  own.count.store(as.count, std::memory_order_relaxed);
+  own.count.store(caller.count, std::memory_order_relaxed);
   own.call.store(call, std::memory_order_relaxed);
   own.came.raise(turn);
-  if (as.index == 0) return lead(as, turn, until, step, unfit);
+  if (caller.index == 0) return lead(caller, turn, until, step, unfit);
   const counted waiting_lane{waiting_};
   await(members_[0].came, turn, until, 0, unfit);
-  fit(as, 0, unfit);
+  fit(caller, 0, unfit);
   // Lane 0 has called and obeys the deadline in everything that it does, so that this wait needs no
   // deadline. It would only wait forever if the thread of lane 0 were killed, and a process cannot
   // continue after that.
@@ -36,13 +36,14 @@ PEERBUS_INLINE void lane_barrier::take_turn(lane as, deadline until, step_ref st
   if (const auto& found = problem_of(turn)) found->raise();
 }
 
-PEERBUS_INLINE void lane_barrier::fit(lane as, std::size_t other, unfit_ref unfit) const {
+PEERBUS_INLINE void lane_barrier::fit(lane caller, std::size_t other, unfit_ref unfit) const {
   // order: relaxed; pairs with the store in `take_turn`. `await` has acquired `came` of that lane,
   // which was raised after the store.
   const std::size_t other_count = members_[other].count.load(std::memory_order_relaxed);
-  if (other_count != as.count)
-    unfit(errc::invalid_argument, concat("lane ", as.index, " says that there are ", as.count,
-                                         " lanes, but lane ", other, " says ", other_count));
+  if (other_count != caller.count)
+    unfit(errc::invalid_argument,
+          concat("lane ", caller.index, " says that there are ", caller.count, " lanes, but lane ",
+                 other, " says ", other_count));
 }
 
 PEERBUS_INLINE void lane_barrier::fit_call(std::size_t other, unfit_ref unfit) const {
@@ -58,20 +59,20 @@ PEERBUS_INLINE void lane_barrier::fit_call(std::size_t other, unfit_ref unfit) c
           concat("lane ", other, " ", describe(call), ", but lane 0 ", describe(own_call)));
 }
 
-PEERBUS_INLINE void lane_barrier::await(signal_word& came, std::uint64_t turn, deadline until,
+PEERBUS_INLINE void lane_barrier::await(signal_word& arrival, std::uint64_t turn, deadline until,
                                         std::size_t other, unfit_ref unfit) {
-  if (const errc code = came.wait_at_least(turn, until, thresholds, healthy); code != errc::ok)
+  if (const errc code = arrival.wait_at_least(turn, until, thresholds, healthy); code != errc::ok)
     unfit(code, concat("lane ", other, " did not come in time"));
 }
 
-PEERBUS_INLINE void lane_barrier::lead(lane as, std::uint64_t turn, deadline until, step_ref step,
-                                       unfit_ref unfit) {
+PEERBUS_INLINE void lane_barrier::lead(lane caller, std::uint64_t turn, deadline until,
+                                       step_ref step, unfit_ref unfit) {
   std::optional<problem>& found = problem_of(turn);
   found.reset();
   try {
-    for (std::size_t other = 1; other < as.count; ++other) {
+    for (std::size_t other = 1; other < caller.count; ++other) {
       await(members_[other].came, turn, until, other, unfit);
-      fit(as, other, unfit);
+      fit(caller, other, unfit);
       fit_call(other, unfit);
     }
     step();

@@ -33,11 +33,11 @@ class lane_pool {
   /// one does not come before `until()`, calls `unfit(code, text)`, which throws. A single lane
   /// only calls `operation()`.
   template <class Operation, class Until, class Unfit>
-  void carry_out(lane as, Operation&& operation, Until&& until, Unfit&& unfit,
+  void carry_out(lane caller, Operation&& operation, Until&& until, Unfit&& unfit,
                  const char* call = nullptr) {
-    if (as.index == 0 && as.count == 1)
-      return team_.serial(as, deadline::never(), operation, unfit);
-    carry_out_together(as, operation, until, unfit, call);
+    if (caller.index == 0 && caller.count == 1)
+      return team_.serial(caller, deadline::never(), operation, unfit);
+    carry_out_together(caller, operation, until, unfit, call);
   }
 
   /// Returns the number of lanes of the operation that lane 0 carries out now; 1 outside of one.
@@ -68,7 +68,7 @@ class lane_pool {
   using until_ref = function_ref<deadline()>;
   using unfit_ref = function_ref<void(errc, const std::string&)>;
 
-  void carry_out_together(lane as, operation_ref operation, until_ref until, unfit_ref unfit,
+  void carry_out_together(lane caller, operation_ref operation, until_ref until, unfit_ref unfit,
                           const char* call);
   void share_together(const job& given) noexcept;
   /// Gives `given` to the other lanes; nullptr lets them go.

@@ -16,22 +16,23 @@ PEERBUS_INLINE void lane_pool::job::operator()(std::size_t index) const noexcept
   if (first < last) share_of(index, first, last);
 }
 
-PEERBUS_INLINE void lane_pool::carry_out_together(lane as, operation_ref operation, until_ref until,
-                                                  unfit_ref unfit, const char* call) {
+PEERBUS_INLINE void lane_pool::carry_out_together(lane caller, operation_ref operation,
+                                                  until_ref until, unfit_ref unfit,
+                                                  const char* call) {
   const auto note_and_throw = [&](errc code, const std::string& text) {
     // order: relaxed; lane 0 only stops waiting for this lane, and reads nothing that it wrote.
-    if (code == errc::timed_out) lost_.fetch_or(bit_of(as.index), std::memory_order_relaxed);
+    if (code == errc::timed_out) lost_.fetch_or(bit_of(caller.index), std::memory_order_relaxed);
     unfit(code, text);
   };
   team_.serial(
-      as, until(),
+      caller, until(),
       [&] {
-        lanes_ = as.count;
+        lanes_ = caller.count;
         first_post_ = posts_;
       },
       note_and_throw, call);
   std::exception_ptr problem;
-  if (as.index == 0) {
+  if (caller.index == 0) {
     try {
       operation();
     } catch (...) {
@@ -40,13 +41,13 @@ PEERBUS_INLINE void lane_pool::carry_out_together(lane as, operation_ref operati
     post(nullptr);
     lanes_ = 1;
   } else {
-    help(as.index);
+    help(caller.index);
   }
   // All lanes are in this function, so they come at once, even if the operation took until the
   // deadline. Only one that threw above while lane 0 came does not.
   const auto patience = std::chrono::seconds{is_lost(~std::uint64_t{0}) ? 0 : 10};
   team_.serial(
-      as, as.index == 0 ? deadline::after(patience) : deadline::never(),
+      caller, caller.index == 0 ? deadline::after(patience) : deadline::never(),
       [&] {
         if (problem) std::rethrow_exception(problem);
       },

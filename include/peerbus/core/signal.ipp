@@ -30,12 +30,12 @@ PEERBUS_INLINE errc signal_word::wait_slowly(std::uint64_t target, deadline unti
   auto next_check = deadline::after(thresholds.check_interval);
   for (std::uint32_t i = 0;; ++i) {
     if (value() >= target) return errc::ok;
-    const bool is_last_look = until.expired();
-    if (is_last_look || next_check.expired()) {
+    const bool is_last_poll = until.expired();
+    if (is_last_poll || next_check.expired()) {
       const errc found = health();
       // A value that the peer raised before it died still counts.
       if (found != errc::ok) return value() >= target ? errc::ok : found;
-      if (is_last_look) return value() >= target ? errc::ok : errc::timed_out;
+      if (is_last_poll) return value() >= target ? errc::ok : errc::timed_out;
       next_check = deadline::after(thresholds.check_interval);
     }
     if (i < thresholds.yields)

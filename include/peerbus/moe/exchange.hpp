@@ -114,7 +114,7 @@ class exchange {
   [[nodiscard]] window<Transport>& memory() noexcept { return window_->memory(); }
   /// Makes calls that wait for other ranks ask `watch` from time to time, or nobody if it is null.
   /// `watch` outlives the exchange. Each rank chooses for itself.
-  /// Cost: of a call that waits, a clock read, and a short wake-up for each look.
+  /// Cost: of a call that waits, a clock read, and a short wake-up for each poll.
   void watch_waits(wait_watch* watch) noexcept { engine().watch(watch); }
 
   /// Returns the number of the next dispatch, for callers that prepare their own data for it

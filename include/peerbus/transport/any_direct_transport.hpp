@@ -59,18 +59,18 @@ class any_direct_transport : public any_transport {
     return collective_on_all_ranks(boot(), a_window, until, make);
   }
   /// Returns the start of the part of `peer`, a rank of the group.
-  [[nodiscard]] std::byte* peer_memory(const window& at, rank_id peer) const noexcept {
-    return at.parts_[peer.index()];
+  [[nodiscard]] std::byte* peer_memory(const window& memory, rank_id peer) const noexcept {
+    return memory.parts_[peer.index()];
   }
   ///@{
   /// Forwards the call to the held transport. The concept `transport` states its contract.
-  [[nodiscard]] errc wait_at(rank_id owner, const window& at, signal_id id, std::uint64_t value,
+  [[nodiscard]] errc wait_at(rank_id owner, const window& memory, signal_id id, std::uint64_t value,
                              deadline until, std::optional<rank_id> awaited) noexcept {
-    return held_wait_at(owner, at, id, value, until, awaited);
+    return held_wait_at(owner, memory, id, value, until, awaited);
   }
-  [[nodiscard]] std::uint64_t value_at(rank_id owner, const window& at,
+  [[nodiscard]] std::uint64_t value_at(rank_id owner, const window& memory,
                                        signal_id id) const noexcept {
-    return held_value_at(owner, at, id);
+    return held_value_at(owner, memory, id);
   }
   ///@}
 };

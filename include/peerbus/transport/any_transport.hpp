@@ -81,42 +81,44 @@ class any_transport {
     return collective_on_all_ranks(*boot_, a_window, until,
                                    [&] { return make_here(shape, until); });
   }
-  [[nodiscard]] std::span<std::byte> local(const window& at) const noexcept { return at.local_; }
-  [[nodiscard]] errc put(rank_id peer, const window& at, std::size_t offset,
+  [[nodiscard]] std::span<std::byte> local(const window& memory) const noexcept {
+    return memory.local_;
+  }
+  [[nodiscard]] errc put(rank_id peer, const window& memory, std::size_t offset,
                          std::span<const std::byte> source) noexcept {
-    return held_->put(peer, *at.held_, offset, source);
+    return held_->put(peer, *memory.held_, offset, source);
   }
-  [[nodiscard]] errc put_run(rank_id peer, const window& at,
+  [[nodiscard]] errc put_run(rank_id peer, const window& memory,
                              std::span<const put_piece> pieces) noexcept {
-    return held_->put_run(peer, *at.held_, pieces);
+    return held_->put_run(peer, *memory.held_, pieces);
   }
-  [[nodiscard]] errc signal(rank_id peer, const window& at, signal_id id,
+  [[nodiscard]] errc signal(rank_id peer, const window& memory, signal_id id,
                             std::uint64_t value) noexcept {
-    return held_->signal(peer, *at.held_, id, value);
+    return held_->signal(peer, *memory.held_, id, value);
   }
-  [[nodiscard]] errc signal_each(std::span<const rank_id> peers, const window& at, signal_id id,
+  [[nodiscard]] errc signal_each(std::span<const rank_id> peers, const window& memory, signal_id id,
                                  std::uint64_t value) noexcept {
-    return held_->signal_each(peers, *at.held_, id, value);
+    return held_->signal_each(peers, *memory.held_, id, value);
   }
-  [[nodiscard]] errc put_signal(rank_id peer, const window& at, std::size_t offset,
+  [[nodiscard]] errc put_signal(rank_id peer, const window& memory, std::size_t offset,
                                 std::span<const std::byte> source, signal_id id,
                                 std::uint64_t value) noexcept {
-    return held_->put_signal(peer, *at.held_, offset, source, id, value);
+    return held_->put_signal(peer, *memory.held_, offset, source, id, value);
   }
-  [[nodiscard]] errc get(rank_id peer, const window& at, std::size_t offset,
+  [[nodiscard]] errc get(rank_id peer, const window& memory, std::size_t offset,
                          std::span<std::byte> target) noexcept {
-    return held_->get(peer, *at.held_, offset, target);
+    return held_->get(peer, *memory.held_, offset, target);
   }
-  [[nodiscard]] errc fetch_add(rank_id peer, const window& at, std::size_t offset,
+  [[nodiscard]] errc fetch_add(rank_id peer, const window& memory, std::size_t offset,
                                std::uint64_t addend, std::uint64_t& before) noexcept {
-    return held_->fetch_add(peer, *at.held_, offset, addend, before);
+    return held_->fetch_add(peer, *memory.held_, offset, addend, before);
   }
-  [[nodiscard]] errc wait(const window& at, signal_id id, std::uint64_t value, deadline until,
+  [[nodiscard]] errc wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited) noexcept {
-    return held_->wait(*at.held_, id, value, until, awaited);
+    return held_->wait(*memory.held_, id, value, until, awaited);
   }
-  [[nodiscard]] std::uint64_t value(const window& at, signal_id id) const noexcept {
-    return held_->value(*at.held_, id);
+  [[nodiscard]] std::uint64_t value(const window& memory, signal_id id) const noexcept {
+    return held_->value(*memory.held_, id);
   }
   [[nodiscard]] errc flush(rank_id peer) noexcept { return held_->flush(peer); }
   [[nodiscard]] errc quiet() noexcept { return held_->quiet(); }
@@ -138,17 +140,17 @@ class any_transport {
 
   ///@{
   /// A call of the held transport, which must be direct.
-  [[nodiscard]] std::byte* held_peer_memory(const window& at, rank_id peer) const noexcept {
-    return held_->peer_memory(*at.held_, peer);
+  [[nodiscard]] std::byte* held_peer_memory(const window& memory, rank_id peer) const noexcept {
+    return held_->peer_memory(*memory.held_, peer);
   }
-  [[nodiscard]] errc held_wait_at(rank_id owner, const window& at, signal_id id,
+  [[nodiscard]] errc held_wait_at(rank_id owner, const window& memory, signal_id id,
                                   std::uint64_t value, deadline until,
                                   std::optional<rank_id> awaited) noexcept {
-    return held_->wait_at(owner, *at.held_, id, value, until, awaited);
+    return held_->wait_at(owner, *memory.held_, id, value, until, awaited);
   }
-  [[nodiscard]] std::uint64_t held_value_at(rank_id owner, const window& at,
+  [[nodiscard]] std::uint64_t held_value_at(rank_id owner, const window& memory,
                                             signal_id id) const noexcept {
-    return held_->value_at(owner, *at.held_, id);
+    return held_->value_at(owner, *memory.held_, id);
   }
   ///@}
 

@@ -99,73 +99,74 @@ class transport_decorator : public detail::ranks_of<std::remove_reference_t<Inne
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
     return inner_.make_window(shape, until);
   }
-  [[nodiscard]] std::span<std::byte> local(const window& at) const noexcept {
-    return inner_.local(at);
+  [[nodiscard]] std::span<std::byte> local(const window& memory) const noexcept {
+    return inner_.local(memory);
   }
-  [[nodiscard]] errc put(rank_id peer, const window& at, std::size_t offset,
+  [[nodiscard]] errc put(rank_id peer, const window& memory, std::size_t offset,
                          std::span<const std::byte> source) noexcept {
-    return inner_.put(peer, at, offset, source);
+    return inner_.put(peer, memory, offset, source);
   }
-  [[nodiscard]] errc signal(rank_id peer, const window& at, signal_id id,
+  [[nodiscard]] errc signal(rank_id peer, const window& memory, signal_id id,
                             std::uint64_t value) noexcept {
-    return inner_.signal(peer, at, id, value);
+    return inner_.signal(peer, memory, id, value);
   }
-  [[nodiscard]] errc put_signal(rank_id peer, const window& at, std::size_t offset,
+  [[nodiscard]] errc put_signal(rank_id peer, const window& memory, std::size_t offset,
                                 std::span<const std::byte> source, signal_id id,
                                 std::uint64_t value) noexcept {
-    return inner_.put_signal(peer, at, offset, source, id, value);
+    return inner_.put_signal(peer, memory, offset, source, id, value);
   }
-  [[nodiscard]] errc get(rank_id peer, const window& at, std::size_t offset,
+  [[nodiscard]] errc get(rank_id peer, const window& memory, std::size_t offset,
                          std::span<std::byte> target) noexcept {
-    return inner_.get(peer, at, offset, target);
+    return inner_.get(peer, memory, offset, target);
   }
-  [[nodiscard]] errc fetch_add(rank_id peer, const window& at, std::size_t offset,
+  [[nodiscard]] errc fetch_add(rank_id peer, const window& memory, std::size_t offset,
                                std::uint64_t addend, std::uint64_t& before) noexcept {
-    return inner_.fetch_add(peer, at, offset, addend, before);
+    return inner_.fetch_add(peer, memory, offset, addend, before);
   }
-  [[nodiscard]] errc wait(const window& at, signal_id id, std::uint64_t value, deadline until,
+  [[nodiscard]] errc wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited) noexcept {
-    return inner_.wait(at, id, value, until, awaited);
+    return inner_.wait(memory, id, value, until, awaited);
   }
-  [[nodiscard]] std::uint64_t value(const window& at, signal_id id) const noexcept {
-    return inner_.value(at, id);
+  [[nodiscard]] std::uint64_t value(const window& memory, signal_id id) const noexcept {
+    return inner_.value(memory, id);
   }
   [[nodiscard]] errc flush(rank_id peer) noexcept { return inner_.flush(peer); }
   [[nodiscard]] errc quiet() noexcept { return inner_.quiet(); }
   [[nodiscard]] errc progress() noexcept { return inner_.progress(); }
 
-  [[nodiscard]] std::byte* peer_memory(const window& at, rank_id peer) const noexcept
+  [[nodiscard]] std::byte* peer_memory(const window& memory, rank_id peer) const noexcept
     requires(Kept.peer_memory)
   {
-    return inner_.peer_memory(at, peer);
+    return inner_.peer_memory(memory, peer);
   }
-  [[nodiscard]] errc wait_at(rank_id owner, const window& at, signal_id id, std::uint64_t value,
+  [[nodiscard]] errc wait_at(rank_id owner, const window& memory, signal_id id, std::uint64_t value,
                              deadline until, std::optional<rank_id> awaited) noexcept
     requires(Kept.peer_memory)
   {
-    return inner_.wait_at(owner, at, id, value, until, awaited);
+    return inner_.wait_at(owner, memory, id, value, until, awaited);
   }
-  [[nodiscard]] std::uint64_t value_at(rank_id owner, const window& at, signal_id id) const noexcept
+  [[nodiscard]] std::uint64_t value_at(rank_id owner, const window& memory,
+                                       signal_id id) const noexcept
     requires(Kept.peer_memory)
   {
-    return inner_.value_at(owner, at, id);
+    return inner_.value_at(owner, memory, id);
   }
-  [[nodiscard]] std::byte* find_peer_memory(const window& at, rank_id peer) const noexcept
+  [[nodiscard]] std::byte* find_peer_memory(const window& memory, rank_id peer) const noexcept
     requires(Kept.find_peer_memory)
   {
-    return inner_.find_peer_memory(at, peer);
+    return inner_.find_peer_memory(memory, peer);
   }
-  [[nodiscard]] errc put_run(rank_id peer, const window& at,
+  [[nodiscard]] errc put_run(rank_id peer, const window& memory,
                              std::span<const put_piece> pieces) noexcept
     requires(Kept.put_run)
   {
-    return inner_.put_run(peer, at, pieces);
+    return inner_.put_run(peer, memory, pieces);
   }
-  [[nodiscard]] errc signal_each(std::span<const rank_id> peers, const window& at, signal_id id,
+  [[nodiscard]] errc signal_each(std::span<const rank_id> peers, const window& memory, signal_id id,
                                  std::uint64_t value) noexcept
     requires(Kept.signal_each)
   {
-    return inner_.signal_each(peers, at, id, value);
+    return inner_.signal_each(peers, memory, id, value);
   }
   [[nodiscard]] std::string describe_trouble() const
     requires(Kept.describe_trouble)
@@ -177,10 +178,10 @@ class transport_decorator : public detail::ranks_of<std::remove_reference_t<Inne
   {
     return inner_.adopt_window(std::move(memory), until);
   }
-  [[nodiscard]] std::span<signal_word> local_signals(const window& at) const noexcept
+  [[nodiscard]] std::span<signal_word> local_signals(const window& memory) const noexcept
     requires(Kept.local_signals)
   {
-    return inner_.local_signals(at);
+    return inner_.local_signals(memory);
   }
   [[nodiscard]] int arrival_fd() const noexcept
     requires(Kept.arrival_events)

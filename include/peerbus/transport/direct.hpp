@@ -30,7 +30,7 @@ namespace peerbus {
 class direct_window {
  public:
   /// `parts[r]` is the part of rank r.
-  direct_window(window_shape shape, rank_id mine, std::vector<window_memory> parts);
+  direct_window(window_shape shape, rank_id own_rank, std::vector<window_memory> parts);
 
   /// Returns the part of a rank that begins at `start`, of at least `mapped_bytes(shape)`, in
   /// memory that `owner` keeps.
@@ -95,83 +95,84 @@ class direct_path {
     return {.any_local_memory = true, .fetch_add = true};
   }
 
-  [[nodiscard]] std::span<std::byte> local(const window& at) const noexcept {
-    return {at.data(at.mine()), at.shape().bytes};
+  [[nodiscard]] std::span<std::byte> local(const window& memory) const noexcept {
+    return {memory.data(memory.mine()), memory.shape().bytes};
   }
-  [[nodiscard]] std::span<signal_word> local_signals(const window& at) const noexcept {
-    return at.local_signals();
+  [[nodiscard]] std::span<signal_word> local_signals(const window& memory) const noexcept {
+    return memory.local_signals();
   }
-  [[nodiscard]] std::byte* peer_memory(const window& at, rank_id peer) const noexcept {
-    return at.data(peer);
+  [[nodiscard]] std::byte* peer_memory(const window& memory, rank_id peer) const noexcept {
+    return memory.data(peer);
   }
 
-  [[nodiscard]] errc put(rank_id peer, const window& at, std::size_t offset,
+  [[nodiscard]] errc put(rank_id peer, const window& memory, std::size_t offset,
                          std::span<const std::byte> source) noexcept {
-    if (!holds(at, peer, offset, source.size())) return errc::out_of_range;
-    if (!source.empty()) std::memcpy(at.data(peer) + offset, source.data(), source.size());
+    if (!holds(memory, peer, offset, source.size())) return errc::out_of_range;
+    if (!source.empty()) std::memcpy(memory.data(peer) + offset, source.data(), source.size());
     return errc::ok;
   }
 
-  [[nodiscard]] errc signal(rank_id peer, const window& at, signal_id id,
+  [[nodiscard]] errc signal(rank_id peer, const window& memory, signal_id id,
                             std::uint64_t value) noexcept {
-    if (!has(at, peer, id)) return errc::out_of_range;
-    at.signal(peer, id).raise(value);
+    if (!has(memory, peer, id)) return errc::out_of_range;
+    memory.signal(peer, id).raise(value);
     return errc::ok;
   }
 
-  [[nodiscard]] errc signal_each(std::span<const rank_id> peers, const window& at, signal_id id,
+  [[nodiscard]] errc signal_each(std::span<const rank_id> peers, const window& memory, signal_id id,
                                  std::uint64_t value) noexcept {
     for (const rank_id peer : peers)
-      if (!has(at, peer, id)) return errc::out_of_range;
+      if (!has(memory, peer, id)) return errc::out_of_range;
     signal_word::raise_each(
         peers.size(),
-        [&](std::size_t i) noexcept -> signal_word& { return at.signal(peers[i], id); }, value);
+        [&](std::size_t i) noexcept -> signal_word& { return memory.signal(peers[i], id); }, value);
     return errc::ok;
   }
 
-  [[nodiscard]] errc put_signal(rank_id peer, const window& at, std::size_t offset,
+  [[nodiscard]] errc put_signal(rank_id peer, const window& memory, std::size_t offset,
                                 std::span<const std::byte> source, signal_id id,
                                 std::uint64_t value) noexcept {
-    if (!has(at, peer, id)) return errc::out_of_range;
-    if (const errc code = put(peer, at, offset, source); code != errc::ok) return code;
-    at.signal(peer, id).raise(value);
+    if (!has(memory, peer, id)) return errc::out_of_range;
+    if (const errc code = put(peer, memory, offset, source); code != errc::ok) return code;
+    memory.signal(peer, id).raise(value);
     return errc::ok;
   }
 
-  [[nodiscard]] errc get(rank_id peer, const window& at, std::size_t offset,
+  [[nodiscard]] errc get(rank_id peer, const window& memory, std::size_t offset,
                          std::span<std::byte> target) noexcept {
-    if (!holds(at, peer, offset, target.size())) return errc::out_of_range;
-    if (!target.empty()) std::memcpy(target.data(), at.data(peer) + offset, target.size());
+    if (!holds(memory, peer, offset, target.size())) return errc::out_of_range;
+    if (!target.empty()) std::memcpy(target.data(), memory.data(peer) + offset, target.size());
     return errc::ok;
   }
 
-  [[nodiscard]] errc fetch_add(rank_id peer, const window& at, std::size_t offset,
+  [[nodiscard]] errc fetch_add(rank_id peer, const window& memory, std::size_t offset,
                                std::uint64_t addend, std::uint64_t& before) noexcept {
-    if (!holds(at, peer, offset, sizeof addend)) return errc::out_of_range;
+    if (!holds(memory, peer, offset, sizeof addend)) return errc::out_of_range;
     if (offset % sizeof addend != 0) return errc::invalid_argument;
-    auto& word = *peerbus::detail::placed<std::uint64_t>(at.data(peer) + offset);
+    auto& word = *peerbus::detail::placed<std::uint64_t>(memory.data(peer) + offset);
     // order: seq_cst, so that a counter may serve as a lock or a ticket on its own.
     before = std::atomic_ref{word}.fetch_add(addend, std::memory_order_seq_cst);
     return errc::ok;
   }
 
-  [[nodiscard]] errc wait(const window& at, signal_id id, std::uint64_t value, deadline until,
+  [[nodiscard]] errc wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited) noexcept {
-    return wait_at(at.mine(), at, id, value, until, awaited);
+    return wait_at(memory.mine(), memory, id, value, until, awaited);
   }
-  [[nodiscard]] errc wait_at(rank_id owner, const window& at, signal_id id, std::uint64_t value,
+  [[nodiscard]] errc wait_at(rank_id owner, const window& memory, signal_id id, std::uint64_t value,
                              deadline until, std::optional<rank_id> awaited) noexcept {
-    if (!has(at, owner, id) || !has(at, awaited.value_or(owner), id)) return errc::out_of_range;
-    return at.signal(owner, id).wait_at_least(value, until, thresholds_,
-                                              [&]() noexcept { return members_->health(awaited); });
+    if (!has(memory, owner, id) || !has(memory, awaited.value_or(owner), id))
+      return errc::out_of_range;
+    return memory.signal(owner, id).wait_at_least(
+        value, until, thresholds_, [&]() noexcept { return members_->health(awaited); });
   }
 
-  [[nodiscard]] std::uint64_t value(const window& at, signal_id id) const noexcept {
-    return value_at(at.mine(), at, id);
+  [[nodiscard]] std::uint64_t value(const window& memory, signal_id id) const noexcept {
+    return value_at(memory.mine(), memory, id);
   }
-  [[nodiscard]] std::uint64_t value_at(rank_id owner, const window& at,
+  [[nodiscard]] std::uint64_t value_at(rank_id owner, const window& memory,
                                        signal_id id) const noexcept {
-    return has(at, owner, id) ? at.signal(owner, id).value() : 0;
+    return has(memory, owner, id) ? memory.signal(owner, id).value() : 0;
   }
 
   // Stores need no help: they are done when the call returns, and `signal` orders them.
@@ -187,13 +188,13 @@ class direct_path {
   direct_path(bootstrap& boot, wait_thresholds thresholds);
 
  private:
-  static bool holds(const window& at, rank_id peer, std::size_t offset,
+  static bool holds(const window& memory, rank_id peer, std::size_t offset,
                     std::size_t bytes) noexcept {
-    const std::size_t all = at.shape().bytes;
-    return peer.index() < at.ranks() && offset <= all && bytes <= all - offset;
+    const std::size_t all = memory.shape().bytes;
+    return peer.index() < memory.ranks() && offset <= all && bytes <= all - offset;
   }
-  static bool has(const window& at, rank_id peer, signal_id id) noexcept {
-    return peer.index() < at.ranks() && index(id) < at.shape().signals;
+  static bool has(const window& memory, rank_id peer, signal_id id) noexcept {
+    return peer.index() < memory.ranks() && index(id) < memory.shape().signals;
   }
 
   bootstrap* boot_;

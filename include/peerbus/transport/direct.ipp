@@ -7,9 +7,9 @@
 
 namespace peerbus {
 
-PEERBUS_INLINE direct_window::direct_window(window_shape shape, rank_id mine,
+PEERBUS_INLINE direct_window::direct_window(window_shape shape, rank_id own_rank,
                                             std::vector<window_memory> parts)
-    : shape_{shape}, mine_{mine} {
+    : shape_{shape}, mine_{own_rank} {
   parts_.reserve(parts.size());
   owners_.reserve(parts.size());
   for (window_memory& part : parts) {

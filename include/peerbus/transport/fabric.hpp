@@ -54,13 +54,13 @@ class basic_fabric
   explicit basic_fabric(bootstrap& boot, const fabric_options& chosen = {}, Wait policy = {},
                         memory_hook on_memory = {})
       : basic_fabric::connected_transport{
-            boot, chosen, looking_slowly(policy.thresholds(boot.ranks_here(), boot.cores_here())),
+            boot, chosen, polling_slowly(policy.thresholds(boot.ranks_here(), boot.cores_here())),
             std::move(on_memory)} {}
 
  private:
-  /// A look at a socket is a system call, where other transports load a word. So there are fewer
-  /// looks before a wait yields; and more yields before it sleeps, as for `verbs`.
-  static constexpr wait_thresholds looking_slowly(wait_thresholds thresholds) noexcept {
+  /// A poll of a socket is a system call, where other transports load a word. So there are fewer
+  /// polls before a wait yields; and more yields before it sleeps, as for `verbs`.
+  static constexpr wait_thresholds polling_slowly(wait_thresholds thresholds) noexcept {
     thresholds.tight /= 16;
     thresholds.paused /= 16;
     thresholds.yields *= 8;

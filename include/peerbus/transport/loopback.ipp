@@ -25,7 +25,7 @@ PEERBUS_INLINE void require_shared_addresses(const bootstrap& boot) {
 
 PEERBUS_INLINE direct_window make_private_window(bootstrap& boot, window_shape shape,
                                                  const memory_hook& on_memory, deadline until) {
-  bootstrap::contribution mine;
+  bootstrap::contribution own_part;
   auto objection = objection_to(shape);
   if (!objection)
     objection = objection_of("a window's memory", [&] {
@@ -33,9 +33,9 @@ PEERBUS_INLINE direct_window make_private_window(bootstrap& boot, window_shape s
       const auto own = std::make_shared<const mapping>(
           mapping::anonymous(direct_window::mapped_bytes(shape) + 1));
       if (on_memory) on_memory({own->data(), own->size()});
-      mine.object = own;
+      own_part.object = own;
     });
-  const auto all = gather_or_refuse(boot, "window", std::move(mine), objection, until);
+  const auto all = gather_or_refuse(boot, "window", std::move(own_part), objection, until);
   std::vector<window_memory> parts;
   parts.reserve(all.size());
   for (const auto& from : all) {
@@ -49,13 +49,13 @@ PEERBUS_INLINE direct_window make_private_window(bootstrap& boot, window_shape s
 PEERBUS_INLINE direct_window make_adopted_window(bootstrap& boot, window_memory memory,
                                                  deadline until) {
   const window_shape shape{memory.data.size(), memory.signals.size()};
-  bootstrap::contribution mine;
+  bootstrap::contribution own_part;
   auto objection = objection_to(memory);
   if (!objection)
     objection = objection_of("a window's list of parts", [&] {
-      mine.object = std::make_shared<const window_memory>(std::move(memory));
+      own_part.object = std::make_shared<const window_memory>(std::move(memory));
     });
-  const auto all = gather_or_refuse(boot, "window", std::move(mine), objection, until);
+  const auto all = gather_or_refuse(boot, "window", std::move(own_part), objection, until);
   std::vector<window_memory> parts;
   parts.reserve(all.size());
   for (const auto& from : all)

@@ -70,8 +70,8 @@ namespace peerbus {
 template <transport Transport>
 std::string describe_absence(const Transport& bus) {
   std::string text = bus.boot().members()->describe_missing();
-  if (const std::string trouble = detail::describe_trouble(bus); !trouble.empty())
-    text += (text.empty() ? "" : "; ") + trouble;
+  if (const std::string failures = detail::describe_trouble(bus); !failures.empty())
+    text += (text.empty() ? "" : "; ") + failures;
   return text;
 }
 

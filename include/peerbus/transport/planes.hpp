@@ -134,52 +134,55 @@ class planes : public detail::ranks_of<Near> {
     return pair_.make([&] { return near().adopt_window(std::move(memory), until); }, traffic,
                       until);
   }
-  [[nodiscard]] std::span<std::byte> local(const window& at) const noexcept {
-    return near().local(at.near());
+  [[nodiscard]] std::span<std::byte> local(const window& memory) const noexcept {
+    return near().local(memory.near());
   }
-  [[nodiscard]] std::span<signal_word> local_signals(const window& at) const noexcept {
-    return at.signals();
+  [[nodiscard]] std::span<signal_word> local_signals(const window& memory) const noexcept {
+    return memory.signals();
   }
-  [[nodiscard]] std::byte* find_peer_memory(const window& at, rank_id peer) const noexcept {
-    return group().is_near(peer) ? pair_.near_memory(at.near(), group().number_of(peer)) : nullptr;
+  [[nodiscard]] std::byte* find_peer_memory(const window& memory, rank_id peer) const noexcept {
+    return group().is_near(peer) ? pair_.near_memory(memory.near(), group().number_of(peer))
+                                 : nullptr;
   }
 
-  [[nodiscard]] errc put(rank_id peer, const window& at, std::size_t offset,
+  [[nodiscard]] errc put(rank_id peer, const window& memory, std::size_t offset,
                          std::span<const std::byte> source) noexcept {
     return pair_.by_plane(
         peer, source.size(), 1,
-        [&](rank_id number) noexcept { return near().put(number, at.near(), offset, source); },
-        [&]() noexcept { return far()->put(peer, at.far(), offset, source); });
+        [&](rank_id number) noexcept { return near().put(number, memory.near(), offset, source); },
+        [&]() noexcept { return far()->put(peer, memory.far(), offset, source); });
   }
-  [[nodiscard]] errc put_run(rank_id peer, const window& at,
+  [[nodiscard]] errc put_run(rank_id peer, const window& memory,
                              std::span<const put_piece> pieces) noexcept {
     std::size_t bytes = 0;
     for (const put_piece& piece : pieces) bytes += piece.source.size();
     return pair_.by_plane(
         peer, bytes, pieces.size(),
-        [&](rank_id number) noexcept { return detail::put_run(near(), number, at.near(), pieces); },
-        [&]() noexcept { return detail::put_run(*far(), peer, at.far(), pieces); });
+        [&](rank_id number) noexcept {
+          return detail::put_run(near(), number, memory.near(), pieces);
+        },
+        [&]() noexcept { return detail::put_run(*far(), peer, memory.far(), pieces); });
   }
-  [[nodiscard]] errc signal(rank_id peer, const window& at, signal_id id,
+  [[nodiscard]] errc signal(rank_id peer, const window& memory, signal_id id,
                             std::uint64_t value) noexcept {
     return pair_.by_plane(
         peer, 0, 1,
         [&](rank_id number) noexcept {
-          const errc code = near().signal(number, at.near(), id, value);
-          if (code == errc::ok) pair_.wake(number, at, id);
+          const errc code = near().signal(number, memory.near(), id, value);
+          if (code == errc::ok) pair_.wake(number, memory, id);
           return code;
         },
-        [&]() noexcept { return far()->signal(peer, at.far(), id, value); });
+        [&]() noexcept { return far()->signal(peer, memory.far(), id, value); });
   }
-  [[nodiscard]] errc signal_each(std::span<const rank_id> peers, const window& at, signal_id id,
+  [[nodiscard]] errc signal_each(std::span<const rank_id> peers, const window& memory, signal_id id,
                                  std::uint64_t value) noexcept {
-    if (index(id) >= at.signals().size()) return errc::out_of_range;
+    if (index(id) >= memory.signals().size()) return errc::out_of_range;
     for (const rank_id peer : peers)
       if (peer.index() >= group().all()) return errc::out_of_range;
     // Far ones first, so that they travel meanwhile.
     for (const rank_id peer : peers)
       if (!group().is_near(peer))
-        if (const errc code = signal(peer, at, id, value); code != errc::ok) return code;
+        if (const errc code = signal(peer, memory, id, value); code != errc::ok) return code;
     for (std::size_t i = 0; i < peers.size();) {
       std::array<rank_id, 64> numbers;
       std::size_t count = 0;
@@ -187,48 +190,51 @@ class planes : public detail::ranks_of<Near> {
         if (group().is_near(peers[i])) numbers[count++] = group().number_of(peers[i]);
       if (count == 0) break;  // The others are far.
       const std::span<const rank_id> batch{numbers.data(), count};
-      if (const errc code = detail::signal_each(near(), batch, at.near(), id, value);
+      if (const errc code = detail::signal_each(near(), batch, memory.near(), id, value);
           code != errc::ok)
         return code;
-      for (const rank_id number : batch) pair_.wake(number, at, id);
+      for (const rank_id number : batch) pair_.wake(number, memory, id);
       pair_.traffic().near.add(0, count);
     }
     return errc::ok;
   }
-  [[nodiscard]] errc put_signal(rank_id peer, const window& at, std::size_t offset,
+  [[nodiscard]] errc put_signal(rank_id peer, const window& memory, std::size_t offset,
                                 std::span<const std::byte> source, signal_id id,
                                 std::uint64_t value) noexcept {
     return pair_.by_plane(
         peer, source.size(), 1,
         [&](rank_id number) noexcept {
-          const errc code = near().put_signal(number, at.near(), offset, source, id, value);
-          if (code == errc::ok) pair_.wake(number, at, id);
+          const errc code = near().put_signal(number, memory.near(), offset, source, id, value);
+          if (code == errc::ok) pair_.wake(number, memory, id);
           return code;
         },
-        [&]() noexcept { return far()->put_signal(peer, at.far(), offset, source, id, value); });
+        [&]() noexcept {
+          return far()->put_signal(peer, memory.far(), offset, source, id, value);
+        });
   }
-  [[nodiscard]] errc get(rank_id peer, const window& at, std::size_t offset,
+  [[nodiscard]] errc get(rank_id peer, const window& memory, std::size_t offset,
                          std::span<std::byte> target) noexcept {
     return pair_.by_plane(
         peer, target.size(), 1,
-        [&](rank_id number) noexcept { return near().get(number, at.near(), offset, target); },
-        [&]() noexcept { return far()->get(peer, at.far(), offset, target); });
+        [&](rank_id number) noexcept { return near().get(number, memory.near(), offset, target); },
+        [&]() noexcept { return far()->get(peer, memory.far(), offset, target); });
   }
-  [[nodiscard]] errc fetch_add(rank_id peer, const window& at, std::size_t offset,
+  [[nodiscard]] errc fetch_add(rank_id peer, const window& memory, std::size_t offset,
                                std::uint64_t addend, std::uint64_t& before) noexcept {
-    const errc code = far() == nullptr ? near().fetch_add(peer, at.near(), offset, addend, before)
-                                       : far()->fetch_add(peer, at.far(), offset, addend, before);
+    const errc code = far() == nullptr
+                          ? near().fetch_add(peer, memory.near(), offset, addend, before)
+                          : far()->fetch_add(peer, memory.far(), offset, addend, before);
     detail::pair_traffic& traffic = pair_.traffic();
     if (code == errc::ok) (far() == nullptr ? traffic.near : traffic.far).add(0);
     return code;
   }
 
-  [[nodiscard]] errc wait(const window& at, signal_id id, std::uint64_t value, deadline until,
+  [[nodiscard]] errc wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited) noexcept {
-    return pair_.wait(at, id, value, until, awaited, thresholds_);
+    return pair_.wait(memory, id, value, until, awaited, thresholds_);
   }
-  [[nodiscard]] std::uint64_t value(const window& at, signal_id id) const noexcept {
-    return pair_.look(at, id);
+  [[nodiscard]] std::uint64_t value(const window& memory, signal_id id) const noexcept {
+    return pair_.poll(memory, id);
   }
 
   [[nodiscard]] errc flush(rank_id peer) noexcept {

@@ -43,12 +43,12 @@ inline std::shared_ptr<const mapping> map_files(std::span<const int> files, std:
 PEERBUS_INLINE direct_window make_shared_window(bootstrap& boot, window_shape shape,
                                                 const memory_hook& on_memory, deadline until) {
   const std::size_t bytes = file_bytes(shape);
-  bootstrap::contribution mine;
+  bootstrap::contribution own_part;
   auto objection = objection_to(shape);
   if (!objection)
     objection = objection_of("a window's memory file",
-                             [&] { mine.fd = make_memory_file("peerbus", bytes); });
-  auto all = gather_or_refuse(boot, "window", std::move(mine), objection, until);
+                             [&] { own_part.fd = make_memory_file("peerbus", bytes); });
+  auto all = gather_or_refuse(boot, "window", std::move(own_part), objection, until);
 
   std::vector<window_memory> parts;
   objection = objection_of("a window's parts", [&] {

@@ -47,7 +47,7 @@ communicator_options options_of(const peerbus_comm_options& given) {
   return options;
 }
 
-deadline meeting_deadline(const peerbus_comm_options& given) {
+deadline rendezvous_deadline(const peerbus_comm_options& given) {
   return deadline_of(given.meet_timeout_ns).value_or(deadline::after(std::chrono::seconds{30}));
 }
 
@@ -98,7 +98,7 @@ peerbus_code make_comm(peerbus_comm** comm, Read&& read, Make&& make) {
   return guarded([&] {
     require_result(comm, "comm");
     const peerbus_comm_options given = read();
-    std::unique_ptr<bootstrap> boot = make(meeting_deadline(given));
+    std::unique_ptr<bootstrap> boot = make(rendezvous_deadline(given));
     *comm =
         std::make_unique<peerbus_comm>(std::make_shared<group>(std::move(boot), given)).release();
   });

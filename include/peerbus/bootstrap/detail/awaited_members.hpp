@@ -14,7 +14,7 @@
 namespace peerbus::detail {
 
 /// The members of a subgroup, as their parent sees them while they are on their way to the
-/// subgroup's meeting. In a meeting without a parent there is nothing to see.
+/// subgroup's rendezvous. In a rendezvous without a parent there is nothing to see.
 ///
 /// Rank 0 of the parent passes on who has ended. Once it has ended itself, a member may end unseen.
 /// All members are on their way by then, so they are awaited for a limited time only.

@@ -15,7 +15,7 @@
 
 #include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/hello.hpp>
-#include <peerbus/bootstrap/detail/meeting.hpp>
+#include <peerbus/bootstrap/detail/rendezvous.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/system_error.hpp>
 #include <peerbus/core/text.hpp>
@@ -23,9 +23,9 @@
 
 namespace peerbus::detail {
 
-/// The connections at rank 0's meeting place whose hello message is still incomplete. A connection
-/// may come from any process and carry any bytes, so the number of connections and the time of each
-/// are bounded.
+/// The connections at rank 0's rendezvous place whose hello message is still incomplete. A
+/// connection may come from any process and carry any bytes, so the number of connections and the
+/// time of each are bounded.
 class callers {
  public:
   /// The time within which the hello of a caller must be complete. A real rank sends it at once.
@@ -38,7 +38,7 @@ class callers {
   };
 
   /// Admits up to `most` callers at a time. If more call, the oldest is disconnected.
-  callers(meeting_place& place, std::size_t most) : place_{place}, most_{most} {}
+  callers(rendezvous_place& place, std::size_t most) : place_{place}, most_{most} {}
 
   /// Appends one entry for poll(2) per caller.
   void append_entries(std::vector<pollfd>& entries) const {
@@ -168,7 +168,7 @@ class callers {
     return handshake::done;
   }
 
-  meeting_place& place_;
+  rendezvous_place& place_;
   std::size_t most_;
   std::deque<caller> callers_;
   std::size_t strangers_ = 0;

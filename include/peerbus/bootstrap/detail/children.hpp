@@ -66,7 +66,7 @@ class children {
     for (const child& process : all_) all_watched = all_watched && process.handle;
     // Without pidfds only SIGCHLD reports an end, and its handler belongs to the program. So the
     // processes are looked at every few milliseconds.
-    const auto slice = all_watched ? std::chrono::milliseconds{60'000} : look_around;
+    const auto slice = all_watched ? std::chrono::milliseconds{60'000} : poll_pause;
     std::vector<pollfd> entries;
     while (running() != 0) {
       entries.clear();

@@ -16,7 +16,7 @@
 
 namespace peerbus::detail {
 
-/// The identity of a host, as far as it matters for meeting and sharing. Ranks with equal
+/// The identity of a host, as far as it matters for a rendezvous and for sharing. Ranks with equal
 /// identities are near each other: they can meet at an abstract Unix socket and pass descriptors
 /// there.
 struct host_identity {

@@ -83,9 +83,9 @@ class mpi_group {
     used->given = std::move(bytes);
     const int count = static_cast<int>(used->given.size());
     return finish(std::move(used), until, "gathering hosts",
-                  [&](memory& of, MPI_Request* started) {
-                    return ::MPI_Iallgather(of.given.data(), count, MPI_BYTE, of.taken.data(),
-                                            count, MPI_BYTE, group_, started);
+                  [&](memory& buffers, MPI_Request* started) {
+                    return ::MPI_Iallgather(buffers.given.data(), count, MPI_BYTE,
+                                            buffers.taken.data(), count, MPI_BYTE, group_, started);
                   })
         ->taken;
   }
@@ -95,9 +95,9 @@ class mpi_group {
                                                  deadline until) const {
     auto used = std::make_unique<std::vector<std::byte>>(std::move(bytes));
     return std::move(*finish(std::move(used), until, "broadcasting the meeting place",
-                             [&](std::vector<std::byte>& of, MPI_Request* started) {
-                               return ::MPI_Ibcast(of.data(), static_cast<int>(of.size()), MPI_BYTE,
-                                                   0, group_, started);
+                             [&](std::vector<std::byte>& payload, MPI_Request* started) {
+                               return ::MPI_Ibcast(payload.data(), static_cast<int>(payload.size()),
+                                                   MPI_BYTE, 0, group_, started);
                              }));
   }
 

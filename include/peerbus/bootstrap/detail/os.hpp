@@ -87,8 +87,8 @@ inline void poll_for(std::span<pollfd> entries, deadline until,
   return first.when() < second.when() ? first : second;
 }
 
-/// The time between two looks at states that no descriptor reports, such as words in shared memory.
-inline constexpr std::chrono::milliseconds look_around{10};
+/// The time between two polls of states that no descriptor reports, such as words in shared memory.
+inline constexpr std::chrono::milliseconds poll_pause{10};
 
 /// Returns a duration as text for messages, such as "30 s", "1.5 s" or "20 ms".
 inline std::string describe_span(deadline::clock::duration span) {

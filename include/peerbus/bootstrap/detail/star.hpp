@@ -21,7 +21,7 @@ class star {
   virtual ~star() = default;
 
   /// Contract as `bootstrap::allgather`. `idle` advances while the call waits.
-  virtual std::vector<bootstrap::contribution> allgather(bootstrap::contribution mine,
+  virtual std::vector<bootstrap::contribution> allgather(bootstrap::contribution own_part,
                                                          deadline until, std::string_view doing,
                                                          const membership& members,
                                                          idle_work& idle) = 0;

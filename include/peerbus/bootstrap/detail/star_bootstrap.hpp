@@ -28,7 +28,7 @@ class star_bootstrap : public bootstrap {
     return address_space::separate;
   }
 
-  [[nodiscard]] std::vector<contribution> allgather(contribution mine, deadline until,
+  [[nodiscard]] std::vector<contribution> allgather(contribution own_part, deadline until,
                                                     std::string_view doing) override;
 
  protected:

@@ -36,9 +36,9 @@ PEERBUS_INLINE star_bootstrap::star_bootstrap(rank_id rank, std::size_t size,
 PEERBUS_INLINE star_bootstrap::~star_bootstrap() = default;
 
 PEERBUS_INLINE std::vector<bootstrap::contribution> star_bootstrap::allgather(
-    contribution mine, deadline until, std::string_view doing) {
+    contribution own_part, deadline until, std::string_view doing) {
   refuse_child(*members(), doing);
-  return star_->allgather(std::move(mine), until, doing, *members(), *idle());
+  return star_->allgather(std::move(own_part), until, doing, *members(), *idle());
 }
 
 PEERBUS_INLINE void star_bootstrap::meet(const state_page& states, deadline until) {
@@ -67,7 +67,8 @@ PEERBUS_INLINE void star_bootstrap::meet(const state_page& states, deadline unti
 
 /// Exchanges the connections of a subgroup in one allgather. Rank 0 of the subgroup contributes the
 /// page of states. Each other member contributes one end of a connection and keeps the other end.
-/// The subgroup therefore needs no meeting place: its connections exist when the allgather is over.
+/// The subgroup therefore needs no rendezvous place: its connections exist when the allgather is
+/// over.
 PEERBUS_INLINE std::unique_ptr<bootstrap> star_bootstrap::make_subgroup(
     const std::vector<rank_id>& ranks, rank_id member, deadline until) {
   const bool is_first = member.index() == 0;

@@ -58,7 +58,7 @@ class star_leaf final : public star {
   explicit star_leaf(connection root, carries payload = carries::descriptors) noexcept
       : root_{std::move(root)}, carries_{payload} {}
 
-  std::vector<contribution> allgather(contribution mine, deadline until, std::string_view doing,
+  std::vector<contribution> allgather(contribution own_part, deadline until, std::string_view doing,
                                       const membership& members, idle_work& idle) override {
     doing = doing.substr(0, most_text_bytes);
     if (broken_) throw error{errc::poisoned, poisoned_by(doing, *broken_).text};
@@ -66,7 +66,7 @@ class star_leaf final : public star {
     broken_ = "interrupted";
     ++sequence_;
     std::vector<contribution> given;
-    if (auto why = try_allgather(mine, given, until, doing, members, idle)) {
+    if (auto why = try_allgather(own_part, given, until, doing, members, idle)) {
       broken_ = why->text;
       throw_failure(*why, members);
     }
@@ -75,21 +75,22 @@ class star_leaf final : public star {
   }
 
  private:
-  std::optional<failure> try_allgather(const contribution& mine, std::vector<contribution>& given,
-                                       deadline until, std::string_view doing,
-                                       const membership& members, idle_work& idle) {
+  std::optional<failure> try_allgather(const contribution& own_part,
+                                       std::vector<contribution>& given, deadline until,
+                                       std::string_view doing, const membership& members,
+                                       idle_work& idle) {
     constexpr auto most = bootstrap::max_contribution_bytes;
-    if (mine.bytes.size() > most)
-      return give_up(too_many_bytes(doing, members.rank(), mine.bytes.size(), most), false);
+    if (own_part.bytes.size() > most)
+      return give_up(too_many_bytes(doing, members.rank(), own_part.bytes.size(), most), false);
     const bool any_fd = carries_ == carries::descriptors;
-    if (mine.fd && !any_fd) return give_up(cannot_carry_fd(doing, members.rank()), false);
+    if (own_part.fd && !any_fd) return give_up(cannot_carry_fd(doing, members.rank()), false);
 
     frame_header header;
     header.kind = static_cast<std::uint32_t>(frame_kind::give);
     header.sequence = sequence_;
-    header.fds = mine.fd ? 1 : 0;
-    const auto bytes = encode_frame(header, doing, mine.bytes);
-    const std::vector<int> fds(header.fds, mine.fd.get());
+    header.fds = own_part.fd ? 1 : 0;
+    const auto bytes = encode_frame(header, doing, own_part.bytes);
+    const std::vector<int> fds(header.fds, own_part.fd.get());
     frame_writer writer{bytes, fds};
     frame_reader reader{most_gathered_bytes,
                         any_fd ? static_cast<std::uint32_t>(members.size()) : 0U};
@@ -147,7 +148,7 @@ class star_leaf final : public star {
                               " did not come within ", describe_span(span))};
       entries[0] = {root_.get(), static_cast<short>(sent || throttled ? POLLIN : POLLIN | POLLOUT),
                     0};
-      poll_for(entries, patience, idle.advance(throttled ? throttle_pause : look_around));
+      poll_for(entries, patience, idle.advance(throttled ? throttle_pause : poll_pause));
       // If rank 0 takes part in this collective, it is about to report the same failure to all
       // ranks. It may also be busy elsewhere, so this rank waits only a moment for it.
       if (!last_word && members.first_failed())

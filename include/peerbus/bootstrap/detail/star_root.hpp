@@ -41,14 +41,14 @@ class star_root final : public star {
   explicit star_root(std::vector<connection> leaves, carries payload = carries::descriptors)
       : leaves_{std::move(leaves)}, carries_{payload} {}
 
-  std::vector<contribution> allgather(contribution mine, deadline until, std::string_view doing,
+  std::vector<contribution> allgather(contribution own_part, deadline until, std::string_view doing,
                                       const membership& members, idle_work& idle) override {
     doing = doing.substr(0, most_text_bytes);
     if (broken_) throw error{errc::poisoned, poisoned_by(doing, *broken_).text};
     broken_ = "interrupted";
     ++sequence_;
     std::vector<contribution> given(leaves_.size());
-    given[0] = std::move(mine);
+    given[0] = std::move(own_part);
     if (auto why = try_allgather(given, until, doing, members, idle)) {
       refuse_all(*why);
       broken_ = why->text;
@@ -99,8 +99,8 @@ class star_root final : public star {
     std::size_t missing = leaves_.size() - 1;
     std::size_t total = given[0].bytes.size() + leaves_.size() * sizeof(gathered_entry);
     while (missing != 0) {
-      const bool last_look = until.expired();
-      poll_for(entries, until, idle.advance(look_around));
+      const bool last_poll = until.expired();
+      poll_for(entries, until, idle.advance(poll_pause));
       std::string gone;
       for (const rank_id peer : all_ranks{leaves_.size()}) {
         if (entries[peer.index()].revents == 0) continue;
@@ -133,7 +133,7 @@ class star_root final : public star {
             return members.state(peer) == rank_state::left;
           }))
         return gone_ranks(doing, members.describe_missing());
-      if (last_look) return missing_ranks(doing, awaited, leaves_.size(), span);
+      if (last_poll) return missing_ranks(doing, awaited, leaves_.size(), span);
     }
     return std::nullopt;
   }
@@ -218,7 +218,7 @@ class star_root final : public star {
       if (waiting.empty()) return std::nullopt;
       if (patience.expired()) break;
       if (throttled) entries.clear();
-      poll_for(entries, patience, idle.advance(throttled ? throttle_pause : look_around));
+      poll_for(entries, patience, idle.advance(throttled ? throttle_pause : poll_pause));
     }
     return give_up(
         {errc::timed_out,

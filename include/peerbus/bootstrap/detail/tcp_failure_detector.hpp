@@ -41,7 +41,7 @@ namespace peerbus::detail {
 ///
 /// A piece of news is a rank and its state, 4 bytes each. There is at most one for each rank.
 ///
-/// Cost of a look: one system call if nothing has arrived. Otherwise the connection decrypts, and
+/// Cost of a poll: one system call if nothing has arrived. Otherwise the connection decrypts, and
 /// OpenSSL may allocate. This happens under a lock. A thread that looks does not wait for the lock,
 /// but a thread that tells does.
 class tcp_failure_detector final : public membership_source {
@@ -100,7 +100,7 @@ class tcp_failure_detector final : public membership_source {
 
   void tell(rank_state state) noexcept override {
     if (!watched_) return;
-    // order: acquire; pairs with the release in `unlock`. Spinning is fine because a look is short.
+    // order: acquire; pairs with the release in `unlock`. Spinning is fine because a poll is short.
     while (looking_.test_and_set(std::memory_order_acquire)) ::sched_yield();
     listen();
     note(me_, state);

@@ -18,7 +18,7 @@
 #include <peerbus/bootstrap/detail/offered_place.hpp>
 #include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/bootstrap/launch_settings.hpp>
-#include <peerbus/bootstrap/meeting_options.hpp>
+#include <peerbus/bootstrap/rendezvous_options.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/bootstrap/tcp_settings.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -48,7 +48,7 @@ struct invitation {
   std::string job;
 
   /// Makes the invitation of the ranks of `job`. Throws: `error` system.
-  static invitation make(const meeting_options& options, bool is_one_host, std::string job) {
+  static invitation make(const rendezvous_options& options, bool is_one_host, std::string job) {
     invitation made;
     made.is_one_host = is_one_host && !options.over_tcp;
     made.place =

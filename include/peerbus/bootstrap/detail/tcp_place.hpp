@@ -56,7 +56,7 @@ inline void check_settings(const tcp_settings& given) {
                " bytes, expected at least ", least_secret_bytes, " that cannot be guessed")};
 }
 
-/// Returns the network addresses of the meeting place.
+/// Returns the network addresses of the rendezvous place.
 /// Throws: `error` system if the name cannot be resolved, invalid_argument if other hosts could
 /// connect there and there is no secret.
 inline std::vector<tcp_address> find_place(const tcp_settings& settings, deadline until) {

@@ -42,15 +42,15 @@ class thread_world {
   }
 
   /// Contract as `bootstrap::allgather`.
-  std::vector<contribution> allgather(const membership& members, contribution mine, deadline until,
-                                      std::string_view doing, idle_work& idle) {
+  std::vector<contribution> allgather(const membership& members, contribution own_part,
+                                      deadline until, std::string_view doing, idle_work& idle) {
     const auto span = until.remaining();
     const rank_id me = members.rank();
-    auto pause = idle.advance(look_around);
+    auto pause = idle.advance(poll_pause);
     std::shared_ptr<round> current;
     {
       std::unique_lock lock{mutex_};
-      if (!failed_) join(me, std::move(mine), doing);
+      if (!failed_) join(me, std::move(own_part), doing);
       current = open_;
       if (!failed_ && current->arrived == size()) {
         current->complete = true;
@@ -69,7 +69,7 @@ class thread_world {
         if (failed_) break;
         changed_.wait_for(lock, std::min<deadline::clock::duration>(until.remaining(), pause));
         lock.unlock();  // Other ranks must not wait for this rank's tasks.
-        pause = idle.advance(look_around);
+        pause = idle.advance(poll_pause);
         lock.lock();
       }
       if (!current->complete) throw_told(members, doing);
@@ -111,16 +111,17 @@ class thread_world {
 
   /// Adds the contribution of a rank to the open round, or fails the group. The caller holds the
   /// lock.
-  void join(rank_id me, contribution mine, std::string_view doing) {
-    if (mine.bytes.size() > bootstrap::max_contribution_bytes)
-      return fail(too_many_bytes(doing, me, mine.bytes.size(), bootstrap::max_contribution_bytes));
+  void join(rank_id me, contribution own_part, std::string_view doing) {
+    if (own_part.bytes.size() > bootstrap::max_contribution_bytes)
+      return fail(
+          too_many_bytes(doing, me, own_part.bytes.size(), bootstrap::max_contribution_bytes));
     if (open_->arrived == 0) {
       open_->first = me;
       open_->doing = doing;
     } else if (open_->doing != doing) {
       return fail(different_collectives(open_->first, open_->doing, me, doing));
     }
-    open_->given[me.index()] = std::move(mine);
+    open_->given[me.index()] = std::move(own_part);
     open_->has_given[me.index()] = true;
     ++open_->arrived;
   }
@@ -162,9 +163,9 @@ class thread_bootstrap : public bootstrap {
 
   [[nodiscard]] address_space addresses() const noexcept final { return address_space::shared; }
 
-  [[nodiscard]] std::vector<contribution> allgather(contribution mine, deadline until,
+  [[nodiscard]] std::vector<contribution> allgather(contribution own_part, deadline until,
                                                     std::string_view doing) final {
-    return world_->allgather(*members(), std::move(mine), until, doing, *idle());
+    return world_->allgather(*members(), std::move(own_part), until, doing, *idle());
   }
 
  protected:

@@ -13,8 +13,8 @@ PEERBUS_INLINE void arrival_clock::measure(control_board& board, std::span<const
                                            signal_of signal, std::uint64_t epoch, deadline until,
                                            std::span<std::int64_t> waited) noexcept {
   using clock = std::chrono::steady_clock;
-  // The time between two looks at all signals. It is short compared with the delay of a slow rank.
-  constexpr std::chrono::microseconds between_looks{10};
+  // The time between two polls of all signals. It is short compared with the delay of a slow rank.
+  constexpr std::chrono::microseconds between_polls{10};
   const auto begin = clock::now();
   const auto add_wait = [&](rank_id peer) noexcept {
     waited[peer.index()] +=
@@ -36,10 +36,10 @@ PEERBUS_INLINE void arrival_clock::measure(control_board& board, std::span<const
     if (until.expired()) break;
     // A wait that times out makes a system call to check the peers. Therefore a late rank is looked
     // at less often as time passes. An error of a sixteenth of the wait is acceptable.
-    const auto next_look =
-        deadline::after(std::max<clock::duration>((clock::now() - begin) / 16, between_looks));
+    const auto next_poll =
+        deadline::after(std::max<clock::duration>((clock::now() - begin) / 16, between_polls));
     const errc code = board.wait(signal(*missing), epoch,
-                                 next_look.when() < until.when() ? next_look : until, *missing);
+                                 next_poll.when() < until.when() ? next_poll : until, *missing);
     if (code != errc::ok && code != errc::timed_out) break;
   }
   // The wait failed. The peers that are still missing are the ones that the caller looks for.

@@ -106,9 +106,9 @@ PEERBUS_INLINE errc control_messages::watched_wait(const step& this_step, deadli
   // Without a measurement, the clock is not read if all have come.
   if (waited.empty() && all_came(this_step)) return errc::ok;
   for (milliseconds pause{1};; pause = std::min(2 * pause, longest_pause)) {
-    const deadline next_look = deadline::after(pause);
-    const bool is_last = next_look.when() >= until.when();
-    const errc code = wait_for_all(this_step, is_last ? until : next_look, waited);
+    const deadline next_poll = deadline::after(pause);
+    const bool is_last = next_poll.when() >= until.when();
+    const errc code = wait_for_all(this_step, is_last ? until : next_poll, waited);
     if (code != errc::timed_out || is_last) return code;
     watch_->look(until);
   }

@@ -40,35 +40,37 @@ class erased_transport {
   [[nodiscard]] virtual transport_capabilities capabilities() const noexcept = 0;
   [[nodiscard]] virtual std::unique_ptr<erased_window> make_window(window_shape shape,
                                                                    deadline until) = 0;
-  [[nodiscard]] virtual std::span<std::byte> local(const erased_window& at) const noexcept = 0;
+  [[nodiscard]] virtual std::span<std::byte> local(const erased_window& memory) const noexcept = 0;
   /// Returns nullptr if the transport is not direct.
-  [[nodiscard]] virtual std::byte* peer_memory(const erased_window& at,
+  [[nodiscard]] virtual std::byte* peer_memory(const erased_window& memory,
                                                rank_id peer) const noexcept = 0;
   /// Returns `unsupported` if the transport is not direct.
-  [[nodiscard]] virtual errc wait_at(rank_id owner, const erased_window& at, signal_id id,
+  [[nodiscard]] virtual errc wait_at(rank_id owner, const erased_window& memory, signal_id id,
                                      std::uint64_t value, deadline until,
                                      std::optional<rank_id> awaited) noexcept = 0;
   /// Returns 0 if the transport is not direct.
-  [[nodiscard]] virtual std::uint64_t value_at(rank_id owner, const erased_window& at,
+  [[nodiscard]] virtual std::uint64_t value_at(rank_id owner, const erased_window& memory,
                                                signal_id id) const noexcept = 0;
-  [[nodiscard]] virtual errc put(rank_id peer, const erased_window& at, std::size_t offset,
+  [[nodiscard]] virtual errc put(rank_id peer, const erased_window& memory, std::size_t offset,
                                  std::span<const std::byte> source) noexcept = 0;
-  [[nodiscard]] virtual errc put_run(rank_id peer, const erased_window& at,
+  [[nodiscard]] virtual errc put_run(rank_id peer, const erased_window& memory,
                                      std::span<const put_piece> pieces) noexcept = 0;
-  [[nodiscard]] virtual errc signal(rank_id peer, const erased_window& at, signal_id id,
+  [[nodiscard]] virtual errc signal(rank_id peer, const erased_window& memory, signal_id id,
                                     std::uint64_t value) noexcept = 0;
-  [[nodiscard]] virtual errc signal_each(std::span<const rank_id> peers, const erased_window& at,
-                                         signal_id id, std::uint64_t value) noexcept = 0;
-  [[nodiscard]] virtual errc put_signal(rank_id peer, const erased_window& at, std::size_t offset,
-                                        std::span<const std::byte> source, signal_id id,
-                                        std::uint64_t value) noexcept = 0;
-  [[nodiscard]] virtual errc get(rank_id peer, const erased_window& at, std::size_t offset,
+  [[nodiscard]] virtual errc signal_each(std::span<const rank_id> peers,
+                                         const erased_window& memory, signal_id id,
+                                         std::uint64_t value) noexcept = 0;
+  [[nodiscard]] virtual errc put_signal(rank_id peer, const erased_window& memory,
+                                        std::size_t offset, std::span<const std::byte> source,
+                                        signal_id id, std::uint64_t value) noexcept = 0;
+  [[nodiscard]] virtual errc get(rank_id peer, const erased_window& memory, std::size_t offset,
                                  std::span<std::byte> target) noexcept = 0;
-  [[nodiscard]] virtual errc fetch_add(rank_id peer, const erased_window& at, std::size_t offset,
-                                       std::uint64_t addend, std::uint64_t& before) noexcept = 0;
-  [[nodiscard]] virtual errc wait(const erased_window& at, signal_id id, std::uint64_t value,
+  [[nodiscard]] virtual errc fetch_add(rank_id peer, const erased_window& memory,
+                                       std::size_t offset, std::uint64_t addend,
+                                       std::uint64_t& before) noexcept = 0;
+  [[nodiscard]] virtual errc wait(const erased_window& memory, signal_id id, std::uint64_t value,
                                   deadline until, std::optional<rank_id> awaited) noexcept = 0;
-  [[nodiscard]] virtual std::uint64_t value(const erased_window& at,
+  [[nodiscard]] virtual std::uint64_t value(const erased_window& memory,
                                             signal_id id) const noexcept = 0;
   [[nodiscard]] virtual errc flush(rank_id peer) noexcept = 0;
   [[nodiscard]] virtual errc quiet() noexcept = 0;
@@ -90,69 +92,70 @@ class held_transport final : public erased_transport {
                                                            deadline until) override {
     return std::make_unique<held_window>(bus_.make_window(shape, until));
   }
-  [[nodiscard]] std::span<std::byte> local(const erased_window& at) const noexcept override {
-    return bus_.local(held(at));
+  [[nodiscard]] std::span<std::byte> local(const erased_window& memory) const noexcept override {
+    return bus_.local(held(memory));
   }
-  [[nodiscard]] std::byte* peer_memory([[maybe_unused]] const erased_window& at,
+  [[nodiscard]] std::byte* peer_memory([[maybe_unused]] const erased_window& memory,
                                        [[maybe_unused]] rank_id peer) const noexcept override {
     if constexpr (direct_transport<Held>)
-      return bus_.peer_memory(held(at), peer);
+      return bus_.peer_memory(held(memory), peer);
     else
       return nullptr;
   }
   [[nodiscard]] errc wait_at([[maybe_unused]] rank_id owner,
-                             [[maybe_unused]] const erased_window& at,
+                             [[maybe_unused]] const erased_window& memory,
                              [[maybe_unused]] signal_id id, [[maybe_unused]] std::uint64_t value,
                              [[maybe_unused]] deadline until,
                              [[maybe_unused]] std::optional<rank_id> awaited) noexcept override {
     if constexpr (direct_transport<Held>)
-      return bus_.wait_at(owner, held(at), id, value, until, awaited);
+      return bus_.wait_at(owner, held(memory), id, value, until, awaited);
     else
       return errc::unsupported;
   }
   [[nodiscard]] std::uint64_t value_at([[maybe_unused]] rank_id owner,
-                                       [[maybe_unused]] const erased_window& at,
+                                       [[maybe_unused]] const erased_window& memory,
                                        [[maybe_unused]] signal_id id) const noexcept override {
     if constexpr (direct_transport<Held>)
-      return bus_.value_at(owner, held(at), id);
+      return bus_.value_at(owner, held(memory), id);
     else
       return 0;
   }
-  [[nodiscard]] errc put(rank_id peer, const erased_window& at, std::size_t offset,
+  [[nodiscard]] errc put(rank_id peer, const erased_window& memory, std::size_t offset,
                          std::span<const std::byte> source) noexcept override {
-    return bus_.put(peer, held(at), offset, source);
+    return bus_.put(peer, held(memory), offset, source);
   }
-  [[nodiscard]] errc put_run(rank_id peer, const erased_window& at,
+  [[nodiscard]] errc put_run(rank_id peer, const erased_window& memory,
                              std::span<const put_piece> pieces) noexcept override {
-    return detail::put_run(bus_, peer, held(at), pieces);
+    return detail::put_run(bus_, peer, held(memory), pieces);
   }
-  [[nodiscard]] errc signal(rank_id peer, const erased_window& at, signal_id id,
+  [[nodiscard]] errc signal(rank_id peer, const erased_window& memory, signal_id id,
                             std::uint64_t value) noexcept override {
-    return bus_.signal(peer, held(at), id, value);
+    return bus_.signal(peer, held(memory), id, value);
   }
-  [[nodiscard]] errc signal_each(std::span<const rank_id> peers, const erased_window& at,
+  [[nodiscard]] errc signal_each(std::span<const rank_id> peers, const erased_window& memory,
                                  signal_id id, std::uint64_t value) noexcept override {
-    return detail::signal_each(bus_, peers, held(at), id, value);
+    return detail::signal_each(bus_, peers, held(memory), id, value);
   }
-  [[nodiscard]] errc put_signal(rank_id peer, const erased_window& at, std::size_t offset,
+  [[nodiscard]] errc put_signal(rank_id peer, const erased_window& memory, std::size_t offset,
                                 std::span<const std::byte> source, signal_id id,
                                 std::uint64_t value) noexcept override {
-    return bus_.put_signal(peer, held(at), offset, source, id, value);
+    return bus_.put_signal(peer, held(memory), offset, source, id, value);
   }
-  [[nodiscard]] errc get(rank_id peer, const erased_window& at, std::size_t offset,
+  [[nodiscard]] errc get(rank_id peer, const erased_window& memory, std::size_t offset,
                          std::span<std::byte> target) noexcept override {
-    return bus_.get(peer, held(at), offset, target);
+    return bus_.get(peer, held(memory), offset, target);
   }
-  [[nodiscard]] errc fetch_add(rank_id peer, const erased_window& at, std::size_t offset,
+  [[nodiscard]] errc fetch_add(rank_id peer, const erased_window& memory, std::size_t offset,
                                std::uint64_t addend, std::uint64_t& before) noexcept override {
-    return bus_.fetch_add(peer, held(at), offset, addend, before);
+    return bus_.fetch_add(peer, held(memory), offset, addend, before);
   }
-  [[nodiscard]] errc wait(const erased_window& at, signal_id id, std::uint64_t value,
+  [[nodiscard]] errc wait(const erased_window& memory, signal_id id, std::uint64_t value,
                           deadline until, std::optional<rank_id> awaited) noexcept override {
-    return bus_.wait(held(at), id, value, until, awaited);
+    return bus_.wait(held(memory), id, value, until, awaited);
   }
-  [[nodiscard]] std::uint64_t value(const erased_window& at, signal_id id) const noexcept override {
-    return bus_.value(held(at), id);
+  [[nodiscard]] std::uint64_t value(const erased_window& memory,
+                                    signal_id id) const noexcept override {
+    return bus_.value(held(memory), id);
   }
   [[nodiscard]] errc flush(rank_id peer) noexcept override { return bus_.flush(peer); }
   [[nodiscard]] errc quiet() noexcept override { return bus_.quiet(); }
@@ -170,8 +173,8 @@ class held_transport final : public erased_transport {
     window memory;
   };
 
-  static const window& held(const erased_window& at) noexcept {
-    return static_cast<const held_window&>(at).memory;
+  static const window& held(const erased_window& memory) noexcept {
+    return static_cast<const held_window&>(memory).memory;
   }
 
   Held bus_;

@@ -53,19 +53,19 @@ class completions {
   ~completions() = default;
 
   /// Takes what has completed. What another thread is taking at the moment is left to it.
-  void look() noexcept {
-    const std::unique_lock turn{looking_, std::try_to_lock};
+  void poll() noexcept {
+    const std::unique_lock turn{polling_, std::try_to_lock};
     if (turn) take(1);
   }
   /// Takes what has completed, after any other thread that takes something.
-  void look_at_all() noexcept {
-    const std::lock_guard turn{looking_};
+  void poll_all() noexcept {
+    const std::lock_guard turn{polling_};
     take(most_reads);
   }
   /// Calls `change` while no arrival is taken, so that no signal is raised but by `change`.
   template <class Change>
   void exclude_arrivals(Change&& change) noexcept {
-    const std::lock_guard turn{looking_};
+    const std::lock_guard turn{polling_};
     change();
   }
 
@@ -136,7 +136,7 @@ class completions {
   /// order: acq_rel for both exchanges, which pair with each other. An exchange that takes `true`
   /// sees what `link::note_asked` stored before each note that it takes, also if several threads
   /// have noted something. A note that comes after an exchange leaves `true` for the next.
-  /// The load is relaxed: a look that misses a fresh note leaves it to the next look.
+  /// The load is relaxed: a poll that misses a fresh note leaves it to the next poll.
   [[nodiscard]] bool take_asked() noexcept {
     return asked_.load(std::memory_order_relaxed) &&
            asked_.exchange(false, std::memory_order_acq_rel);
@@ -218,22 +218,22 @@ class completions {
   }
   /// Sends a check to all peers, because something was lost on the way to one of them.
   void check_all() noexcept {
-    for (link& to : links_) to.checks().owe_check();
+    for (link& peer_link : links_) peer_link.checks().owe_check();
     note_asked();
   }
 
-  void act_on(const notice_buffer& came) noexcept {
-    link& from = links_[came.head.source];
-    switch (came.head.kind) {
-      case notice_kind::signal: raise_signal(came); break;
+  void act_on(const notice_buffer& arrival) noexcept {
+    link& from = links_[arrival.head.source];
+    switch (arrival.head.kind) {
+      case notice_kind::signal: raise_signal(arrival); break;
       case notice_kind::ack_request:
-        from.note_asked(came.head.value);
+        from.note_asked(arrival.head.value);
         note_asked();
         break;
-      case notice_kind::ack: from.note_ack(came.head.value); break;
+      case notice_kind::ack: from.note_ack(arrival.head.value); break;
       case notice_kind::leave:
         from.note_left();
-        from.note_asked(came.head.value);
+        from.note_asked(arrival.head.value);
         note_asked();
         break;
       case notice_kind::check:
@@ -245,13 +245,13 @@ class completions {
     }
   }
 
-  void raise_signal(const notice_buffer& came) noexcept {
-    const notice& head = came.head;
+  void raise_signal(const notice_buffer& arrival) noexcept {
+    const notice& head = arrival.head;
     const window_part* const part = windows_->find(head.window);
     if (part == nullptr || index(head.id) >= part->shape.signals) return;  // Released meanwhile.
     if (head.bytes != 0) {
       if (head.offset > part->shape.bytes || head.bytes > part->shape.bytes - head.offset) return;
-      std::memcpy(part->memory.data.data() + head.offset, came.payload.data(), head.bytes);
+      std::memcpy(part->memory.data.data() + head.offset, arrival.payload.data(), head.bytes);
     }
     part->signal(head.id).raise_at_least(head.value);
   }
@@ -269,14 +269,14 @@ class completions {
   const window_table* windows_;
   std::span<notice_buffer> buffers_;
   std::span<request> receives_;          ///< by buffer
-  arrivals arrivals_;                    ///< under `looking_`
+  arrivals arrivals_;                    ///< under `polling_`
   std::vector<std::uint32_t> unposted_;  ///< buffers that the provider did not take yet
 
-  registered::spin_guard looking_;
+  registered::spin_guard polling_;
   registered::spin_guard parking_;
   std::atomic<std::uint32_t> broken_{0};
   std::atomic<bool> asked_{false};
-  std::atomic<std::uint32_t> taken_{0};  ///< changes under `looking_`
+  std::atomic<std::uint32_t> taken_{0};  ///< changes under `polling_`
 };
 
 }  // namespace peerbus::detail::ofi

@@ -61,15 +61,15 @@ inline void greet(network& net, const std::vector<bootstrap::contribution>& addr
   auto next_check = deadline::after(pause);
   for (rank_id waiting_for = net.rank();;) {
     for (std::size_t peer = net.rank().index() + 1; peer < net.size(); ++peer) {
-      link& to = net.to(rank_id{peer});
-      const auto out = to.out().lock();
+      link& peer_link = net.to(rank_id{peer});
+      const auto out = peer_link.out().lock();
       if (out->asked == 0) out->unacked = true;
-      if (const long failed = to.request_ack(*out); failed != 0 && failed != -FI_EAGAIN)
+      if (const long failed = peer_link.request_ack(*out); failed != 0 && failed != -FI_EAGAIN)
         throw fabric_failure(concat("connecting to ", rank_id{peer}, " at ",
                                     net.own().describe(addresses[peer].bytes)),
                              failed);
     }
-    net.look_at_all_arrivals();
+    net.poll_all_arrivals();
     waiting_for = net.rank();
     for (std::size_t peer = net.rank().index() + 1; peer < net.size(); ++peer)
       if (!net.to(rank_id{peer}).has_acked(1)) waiting_for = rank_id{peer};
@@ -107,7 +107,7 @@ inline std::unique_ptr<network> connect(bootstrap& boot, const fabric_options& o
     occupy_standard_streams();
     const bool on_one_host = boot.near_ranks().size() == boot.size();
     net = std::make_unique<network>(
-        boot, provider_search{options, on_one_host, traffic, boot.meeting_address()}.find(),
+        boot, provider_search{options, on_one_host, traffic, boot.rendezvous_address()}.find(),
         options, waiting, latency);
     // A socket for each peer, and both ends of one for what a rank puts to itself.
     if (net->own().opens_sockets())

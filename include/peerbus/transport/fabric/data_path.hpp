@@ -34,15 +34,15 @@ class data_path : public registered::data_path<network, link_sender> {
 
   [[nodiscard]] errc flush(rank_id peer) noexcept {
     if (peer.index() >= net()->size()) return errc::out_of_range;
-    return net()->for_classes([peer](network& of) noexcept { return flush(of, peer); });
+    return net()->for_classes([peer](network& net) noexcept { return flush(net, peer); });
   }
   /// Waits until each peer to which something was put has called the transport, or gives the link
   /// up after `stall_timeout`. Does not wait for peers that got signals alone.
   [[nodiscard]] errc quiet() noexcept {
-    return net()->for_classes([](network& of) noexcept { return quiet(of); });
+    return net()->for_classes([](network& net) noexcept { return quiet(net); });
   }
   [[nodiscard]] errc progress() noexcept {
-    net()->look_at_all_classes();
+    net()->poll_all_classes();
     return errc::ok;
   }
 
@@ -55,21 +55,22 @@ class data_path : public registered::data_path<network, link_sender> {
 
  private:
   [[nodiscard]] static errc flush(network& net, rank_id peer) noexcept {
-    link& to = net.to(peer);
-    if (!to.pending().is_empty()) {
-      const std::uint32_t added = to.pending().added();
-      const auto is_sent = [&]() noexcept { return to.pending().sent_up_to(added); };
-      const errc code = net.poll_until(to, [&]() noexcept { return is_sent() || to.has_left(); });
+    link& peer_link = net.to(peer);
+    if (!peer_link.pending().is_empty()) {
+      const std::uint32_t added = peer_link.pending().added();
+      const auto is_sent = [&]() noexcept { return peer_link.pending().sent_up_to(added); };
+      const errc code =
+          net.poll_until(peer_link, [&]() noexcept { return is_sent() || peer_link.has_left(); });
       if (code != errc::ok) return code;
-      if (!is_sent()) return net.why_broken(to);
+      if (!is_sent()) return net.why_broken(peer_link);
     }
     std::uint32_t posted = 0;
     {
-      const auto out = to.out().lock();
-      posted = to.requests().count().posted();
+      const auto out = peer_link.out().lock();
+      posted = peer_link.requests().count().posted();
     }
-    return net.poll_until(to,
-                          [&]() noexcept { return to.requests().count().completed_up_to(posted); });
+    return net.poll_until(
+        peer_link, [&]() noexcept { return peer_link.requests().count().completed_up_to(posted); });
   }
 
   [[nodiscard]] static errc quiet(network& net) noexcept {
@@ -81,9 +82,10 @@ class data_path : public registered::data_path<network, link_sender> {
       if (const errc code = flush(net, peer); code != errc::ok) return code;
       std::uint64_t number = 0;
       if (const errc code = request_ack(net, peer, number); code != errc::ok) return code;
-      link& to = net.to(peer);
-      const errc code =
-          net.poll_until(to, [&]() noexcept { return to.has_acked(number) || to.has_left(); });
+      link& peer_link = net.to(peer);
+      const errc code = net.poll_until(peer_link, [&]() noexcept {
+        return peer_link.has_acked(number) || peer_link.has_left();
+      });
       if (code != errc::ok) return code;
     }
     return errc::ok;
@@ -92,9 +94,9 @@ class data_path : public registered::data_path<network, link_sender> {
   /// Nothing is asked of peers that have closed their end, nor if nothing was put.
   [[nodiscard]] static errc request_ack(network& net, rank_id peer,
                                         std::uint64_t& number) noexcept {
-    link& to = net.to(peer);
-    if (peer == net.rank() || to.has_left()) return errc::ok;
-    return link_sender{net, to}.request_ack(number);
+    link& peer_link = net.to(peer);
+    if (peer == net.rank() || peer_link.has_left()) return errc::ok;
+    return link_sender{net, peer_link}.request_ack(number);
   }
 };
 

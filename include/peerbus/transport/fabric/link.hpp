@@ -26,7 +26,7 @@ struct outgoing {
   std::uint64_t asked = 0;     ///< acknowledgements of delivery
   std::uint64_t ack = 0;       ///< the number of the last that was asked for because of puts
   bool unacked = false;        ///< whether anything was put since then
-  backlog untaken{};           ///< what was sent since the last acknowledgement was asked for
+  backlog outstanding{};       ///< what was sent since the last acknowledgement was asked for
   bool is_closed = false;      ///< whether this end has said that it leaves
   std::uint32_t posts = 0;     ///< of all kinds
 };
@@ -48,7 +48,7 @@ class link {
     requests_.open(*this, own.options().queue_depth);
     if (own.traffic() == traffic_class::latency) return;
     pending_.open(own.options().queue_depth);
-    out_.lock()->untaken.limit(own.options().bulk_in_flight);
+    out_.lock()->outstanding.limit(own.options().bulk_in_flight);
   }
   void set_address(fi_addr_t address) noexcept { address_ = address; }
 
@@ -111,7 +111,7 @@ class link {
     const long failed = post(out, question, nullptr);
     if (failed == 0) {
       ++out.asked;
-      out.untaken.note_asked();
+      out.outstanding.note_asked();
     }
     return failed;
   }

@@ -34,10 +34,11 @@ class link_checks {
   /// Returns whether it is time for a check, for a rank that waits. The more checks the peer has
   /// not answered, the rarer they are: the peer may compute, and its sockets keep them all.
   [[nodiscard]] bool is_due() noexcept {
-    const count at = now();
+    const count time = now();
     count due = due_.load(std::memory_order_relaxed);
     const count pause = interval.count() * (1 + unanswered_.load(std::memory_order_relaxed));
-    return at >= due && due_.compare_exchange_strong(due, at + pause, std::memory_order_relaxed);
+    return time >= due &&
+           due_.compare_exchange_strong(due, time + pause, std::memory_order_relaxed);
   }
 
   [[nodiscard]] bool owes() const noexcept {
@@ -67,11 +68,11 @@ class link_checks {
   /// provider must have lost the connection and cannot make it anew. To be called after each `send`
   /// that returned -FI_EAGAIN.
   [[nodiscard]] bool is_stuck() noexcept {
-    const count at = now();
-    const count last = last_try_.exchange(at, std::memory_order_relaxed);
+    const count time = now();
+    const count last = last_try_.exchange(time, std::memory_order_relaxed);
     // A rank that has not tried meanwhile, because it computed, knows nothing of that time.
-    if (at - last > interval.count()) stuck_since_.store(at, std::memory_order_relaxed);
-    return at - stuck_since_.load(std::memory_order_relaxed) > longest_stuck.count();
+    if (time - last > interval.count()) stuck_since_.store(time, std::memory_order_relaxed);
+    return time - stuck_since_.load(std::memory_order_relaxed) > longest_stuck.count();
   }
   /// The peer can be sent to, so `is_stuck` counts from now on.
   void note_sent() noexcept { last_try_.store(0, std::memory_order_relaxed); }

@@ -29,7 +29,8 @@ namespace peerbus::detail::ofi {
 /// Each call returns ok, timed_out if there was no room for long, unreachable, or peer_dead.
 class link_sender {
  public:
-  link_sender(network& net, link& to) noexcept : net_{&net}, link_{&to}, out_{to.out().lock()} {
+  link_sender(network& net, link& peer_link) noexcept
+      : net_{&net}, link_{&peer_link}, out_{peer_link.out().lock()} {
     net.note_call();
   }
 
@@ -187,7 +188,7 @@ class link_sender {
   [[nodiscard]] errc submit(Post&& post) noexcept {
     // A rank that only sends has to take arrivals now and then too.
     if (++out_->posts % 32 == 0) {
-      net_->look();
+      net_->poll();
       answer();
     }
     if (link_->failure().is_set() || link_->has_left()) return net_->why_broken(*link_);
@@ -208,7 +209,7 @@ class link_sender {
   /// Counts a message that is sent next. Before that, waits until the peer has taken enough of what
   /// was sent earlier.
   [[nodiscard]] errc make_room(std::size_t weight) noexcept {
-    if (out_->untaken.needs_question()) {
+    if (out_->outstanding.needs_question()) {
       const errc asked = submit([&]() noexcept { return link_->ask(*out_); });
       if (asked != errc::ok) return asked;
       if (out_->asked >= backlog::most_open) {
@@ -218,7 +219,7 @@ class link_sender {
         if (code != errc::ok) return code;
       }
     }
-    out_->untaken.add(weight);
+    out_->outstanding.add(weight);
     return errc::ok;
   }
 

@@ -23,6 +23,7 @@
 #include <peerbus/core/wait.hpp>
 #include <peerbus/transport/fabric/completions.hpp>
 #include <peerbus/transport/fabric/delivery.hpp>
+#include <peerbus/transport/fabric/failures.hpp>
 #include <peerbus/transport/fabric/handle.hpp>
 #include <peerbus/transport/fabric/libfabric.hpp>
 #include <peerbus/transport/fabric/link.hpp>
@@ -31,7 +32,6 @@
 #include <peerbus/transport/fabric/registration.hpp>
 #include <peerbus/transport/fabric/resources.hpp>
 #include <peerbus/transport/fabric/slices.hpp>
-#include <peerbus/transport/fabric/trouble.hpp>
 #include <peerbus/transport/fabric/wake_set.hpp>
 #include <peerbus/transport/fabric/yielding.hpp>
 #include <peerbus/transport/registered/class_pair.hpp>
@@ -42,14 +42,14 @@ namespace peerbus::detail::ofi {
 /// A rank's end of the network for one class of traffic: its endpoint, a link to each rank, and its
 /// windows. Completions are also taken while the rank waits in its bootstrap, as idle work.
 ///
-/// Whoever waits for bulk traffic looks at latency traffic before each look at bulk traffic, which
+/// Whoever waits for bulk traffic looks at latency traffic before each poll of bulk traffic, which
 /// moves about a slice. Whoever waits for latency traffic looks at bulk traffic when `yielding`
 /// says so.
 class network final : public registered::class_pair<network> {
  public:
   static constexpr std::string_view name = "fabric";  ///< in errors
-  /// A look receives all that lies in sockets: waits ask for their deadline after each.
-  static constexpr bool looks_may_last = true;
+  /// A poll receives all that lies in sockets: waits ask for their deadline after each.
+  static constexpr bool polls_may_last = true;
   using window_part = ofi::window_part;
 
   /// Opens an endpoint that can receive, and takes completions from then on. `latency`: null for
@@ -74,7 +74,7 @@ class network final : public registered::class_pair<network> {
     drop_bulk();
     idle().remove(*this);
     if (is_connected_ && members().is_here())
-      leave(members(), own_, completions_, links(), [this]() noexcept { look(); });
+      leave(members(), own_, completions_, links(), [this]() noexcept { poll(); });
     own_.close();  // Before the requests that it holds are gone.
   }
 
@@ -103,42 +103,44 @@ class network final : public registered::class_pair<network> {
   ///@{
   /// Takes what has completed, answers peers that ask for acknowledgements, and sends what is
   /// pending.
-  void look() noexcept {
-    if (is_bulk()) first().look_here();
-    look_here();
+  void poll() noexcept {
+    if (is_bulk()) first().poll_here();
+    poll_here();
     if (network* const other = bulk();
         other != nullptr && yielding_.bulk_is_due(completions_.taken()))
-      other->look_here();
+      other->poll_here();
   }
-  void look_at_arrivals() noexcept { look(); }
-  void look_at_all_arrivals() noexcept {
-    completions_.look_at_all();
+  void poll_arrivals() noexcept { poll(); }
+  void poll_all_arrivals() noexcept {
+    completions_.poll_all();
     send_what_is_due();
   }
-  /// As `look_at_all_arrivals`, for all classes.
-  void look_at_all_classes() noexcept {
-    look_at_all_arrivals();
-    if (network* const other = bulk(); other != nullptr) other->look_at_all_arrivals();
+  /// As `poll_all_arrivals`, for all classes.
+  void poll_all_classes() noexcept {
+    poll_all_arrivals();
+    if (network* const other = bulk(); other != nullptr) other->poll_all_arrivals();
   }
-  void advance() noexcept override { look_at_all_arrivals(); }
+  void advance() noexcept override { poll_all_arrivals(); }
   ///@}
   void note_call() noexcept {
     if (bulk() != nullptr) yielding_.note_call();
   }
-  /// Sends a slice of what is pending to `to`, if there is anything and there is room for it.
-  void send_slice_to(link& to, outgoing& out) noexcept {
-    if (to.pending().is_empty() || to.failure().is_set() || to.has_left()) return;
-    const long failed = send_slice(own_, to, out);
+  /// Sends a slice of what is pending to `peer_link`, if there is anything and there is room for
+  /// it.
+  void send_slice_to(link& peer_link, outgoing& out) noexcept {
+    if (peer_link.pending().is_empty() || peer_link.failure().is_set() || peer_link.has_left())
+      return;
+    const long failed = send_slice(own_, peer_link, out);
     if (failed == 0)
       has_sent_.store(true, std::memory_order_relaxed);
     else if (failed != -FI_EAGAIN)
-      completions_.break_link(to, static_cast<int>(-failed));
+      completions_.break_link(peer_link, static_cast<int>(-failed));
   }
   /// Contract as `arm` of `transport`.
   [[nodiscard]] bool arm() noexcept {
     network* const other = bulk();
-    for (int looks = 0; looks < 16; ++looks) {  // More arrives meanwhile, but hardly that often.
-      look_at_all_classes();
+    for (int polls = 0; polls < 16; ++polls) {  // More arrives meanwhile, but hardly that often.
+      poll_all_classes();
       if (!completions_.arm()) continue;
       if (other == nullptr) return true;
       if (other->has_more_to_send()) arrivals_.wake();
@@ -162,21 +164,21 @@ class network final : public registered::class_pair<network> {
 
   /// Contract as `registered::poll_until`.
   template <class Done>
-  [[nodiscard]] errc poll_until(link& to, Done&& done) noexcept {
-    return registered::poll_until(*this, to, [&]() noexcept {
+  [[nodiscard]] errc poll_until(link& peer_link, Done&& done) noexcept {
+    return registered::poll_until(*this, peer_link, [&]() noexcept {
       if (done()) return true;
-      completions_.probe(to);
+      completions_.probe(peer_link);
       return false;
     });
   }
   /// Asks a peer for which this rank waits, now and then, whether the connection has lost anything.
   void probe(rank_id awaited) noexcept { completions_.probe(to(awaited)); }
   /// Breaks a link over which nothing completes.
-  void give_up(link& to) noexcept { completions_.break_link(to, FI_ETIMEDOUT); }
+  void give_up(link& peer_link) noexcept { completions_.break_link(peer_link, FI_ETIMEDOUT); }
   /// Breaks a link whose provider refused a request for good with `failed`, below 0.
-  void break_link(link& to, long failed) noexcept {
-    completions_.look_at_all();  // If requests before it failed, their completions say why.
-    completions_.break_link(to, static_cast<int>(-failed));
+  void break_link(link& peer_link, long failed) noexcept {
+    completions_.poll_all();  // If requests before it failed, their completions say why.
+    completions_.break_link(peer_link, static_cast<int>(-failed));
   }
 
   /// Returns why nothing can come any more from `awaited`, or from some rank if it is empty.
@@ -196,14 +198,14 @@ class network final : public registered::class_pair<network> {
     while (!all_delivered(members(), first().links()) ||
            (other != nullptr && !all_delivered(members(), other->links()))) {
       if (until.expired()) return false;
-      first().look_at_all_classes();
+      first().poll_all_classes();
       ::sched_yield();
     }
     return true;
   }
 
   [[nodiscard]] std::string describe_trouble() const {
-    return ofi::describe_trouble(own_, links());
+    return ofi::describe_failures(own_, links());
   }
   /// Memory kept for each peer besides windows, except what the provider keeps.
   [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
@@ -214,8 +216,8 @@ class network final : public registered::class_pair<network> {
   }
 
  private:
-  void look_here() noexcept {
-    completions_.look();
+  void poll_here() noexcept {
+    completions_.poll();
     send_what_is_due();
   }
 
@@ -226,12 +228,12 @@ class network final : public registered::class_pair<network> {
     if (has_addresses_.load(std::memory_order_acquire)) answer_all(completions_, links());
     if (!is_bulk()) return;
     has_sent_.store(false, std::memory_order_relaxed);
-    for (link& to : links()) {
-      if (to.pending().is_empty()) continue;
-      if (auto out = to.out().try_lock()) send_slice_to(to, **out);
+    for (link& peer_link : links()) {
+      if (peer_link.pending().is_empty()) continue;
+      if (auto out = peer_link.out().try_lock()) send_slice_to(peer_link, **out);
     }
   }
-  /// Returns whether the last look has sent slices, so that more may be sent at once.
+  /// Returns whether the last poll has sent slices, so that more may be sent at once.
   [[nodiscard]] bool has_more_to_send() const noexcept {
     return has_sent_.load(std::memory_order_relaxed);
   }
@@ -245,7 +247,7 @@ class network final : public registered::class_pair<network> {
   std::atomic<bool> has_addresses_{false};
   bool is_connected_ = false;
   wake_set arrivals_{is_bulk() ? -1 : own_.wake_descriptor()};
-  std::atomic<bool> has_sent_{false};  ///< whether the last look at bulk traffic sent a slice
+  std::atomic<bool> has_sent_{false};  ///< whether the last poll of bulk traffic sent a slice
   class yielding yielding_;            ///< for waits for latency traffic
 };
 

@@ -52,16 +52,17 @@ inline std::string describe_address(const fi_info& info) {
 /// Searches libfabric's providers for the one that `fabric_options` name.
 class provider_search {
  public:
-  /// `on_one_host`: all ranks can reach each other over the loopback interface. `meeting_address`:
-  /// the address of this host over which the ranks met, or empty.
+  /// `on_one_host`: all ranks can reach each other over the loopback interface.
+  /// `rendezvous_address`: the address of this host over which the ranks met, or empty.
   provider_search(fabric_options options, bool on_one_host,
-                  traffic_class traffic = traffic_class::latency, std::string meeting_address = {})
+                  traffic_class traffic = traffic_class::latency,
+                  std::string rendezvous_address = {})
       : options_{std::move(options)},
         on_one_host_{on_one_host},
         traffic_{traffic},
-        meeting_address_{std::move(meeting_address)} {
+        rendezvous_address_{std::move(rendezvous_address)} {
     // The text of a link-local address ends with its interface, which a provider does not name.
-    meeting_address_ = meeting_address_.substr(0, meeting_address_.find('%'));
+    rendezvous_address_ = rendezvous_address_.substr(0, rendezvous_address_.find('%'));
   }
 
   /// Returns the domain to use. Throws: `error` unsupported (no such provider; the text lists those
@@ -80,12 +81,12 @@ class provider_search {
                          names(list({}).get(), provider_name), describe_filter())};
     std::string_view met_over;
     for (const fi_info* next = found.get(); next != nullptr; next = next->next)
-      if (!on_one_host_ && met_over.empty() && is_meeting_address(*next))
+      if (!on_one_host_ && met_over.empty() && is_rendezvous_address(*next))
         met_over = domain_name(*next);
     const fi_info* best = nullptr;
     const auto total = [&](const fi_info& info) {
-      constexpr int of_meeting = 16;
-      return worth(info) + (!met_over.empty() && domain_name(info) == met_over ? of_meeting : 0);
+      constexpr int of_rendezvous = 16;
+      return worth(info) + (!met_over.empty() && domain_name(info) == met_over ? of_rendezvous : 0);
     };
     for (const fi_info* next = found.get(); next != nullptr; next = next->next)
       if (fits(*next) && (best == nullptr || total(*next) > total(*best))) best = next;
@@ -149,17 +150,17 @@ class provider_search {
   }
 
   /// Returns whether the ranks met over the address of `info`.
-  [[nodiscard]] bool is_meeting_address(const fi_info& info) const {
-    return !meeting_address_.empty() && describe_address(info) == meeting_address_;
+  [[nodiscard]] bool is_rendezvous_address(const fi_info& info) const {
+    return !rendezvous_address_.empty() && describe_address(info) == rendezvous_address_;
   }
 
   /// Returns how well a domain's address fits; the first of the highest worth is taken.
   [[nodiscard]] int worth(const fi_info& info) const {
     constexpr int reachable = 8;
     constexpr int ipv4 = 4;
-    constexpr int of_meeting = 2;
+    constexpr int of_rendezvous = 2;
     constexpr int global = 1;
-    const int met = is_meeting_address(info) ? of_meeting : 0;
+    const int met = is_rendezvous_address(info) ? of_rendezvous : 0;
     if (info.addr_format == FI_SOCKADDR_IN && info.src_addrlen >= sizeof(sockaddr_in)) {
       sockaddr_in address{};
       std::memcpy(&address, info.src_addr, sizeof address);
@@ -179,7 +180,7 @@ class provider_search {
   fabric_options options_;
   bool on_one_host_;
   traffic_class traffic_;
-  std::string meeting_address_;
+  std::string rendezvous_address_;
 };
 
 }  // namespace peerbus::detail::ofi

@@ -46,7 +46,7 @@ class resources {
         receives_{std::min<std::size_t>(32 + 8 * rank_count, info_->rx_attr->size)},
         inject_bytes_{info_->tx_attr->inject_size},
         relies_on_order_{options.rely_on_order && orders_sends_after_writes(*info_)} {
-    // Providers such as tcp move the data of all endpoints of a domain at each look at one of them.
+    // Providers such as tcp move the data of all endpoints of a domain at each poll of one of them.
     // So bulk traffic has a domain of its own, unless sources need keys, which hold in one domain.
     constexpr auto keys_are_needed = static_cast<std::uint64_t>(FI_MR_LOCAL);
     if (latency != nullptr &&

@@ -25,27 +25,27 @@ namespace peerbus::detail::ofi {
 }
 
 /// Posts a write, once. Returns: 0, or libfabric's error; -FI_EAGAIN if there is no room yet.
-[[nodiscard]] inline long post_write(const resources& own, link& to, const std::byte* source,
+[[nodiscard]] inline long post_write(const resources& own, link& peer_link, const std::byte* source,
                                      std::size_t length, void* key,
                                      const remote_place& target) noexcept {
-  request_ring& requests = to.requests();
+  request_ring& requests = peer_link.requests();
   if (!requests.has_room()) return -FI_EAGAIN;
   const iovec local{const_cast<std::byte*>(source), length};
   const fi_rma_iov remote{target.address, length, target.key};
-  fi_msg_rma message{&local, &key, 1, to.address(), &remote, 1, &requests.next().context, 0};
+  fi_msg_rma message{&local, &key, 1, peer_link.address(), &remote, 1, &requests.next().context, 0};
   const long failed = fi_writemsg(&own.endpoint(), &message, write_flags(own));
   if (failed == 0) requests.note_posted();
   return failed;
 }
 
 /// Posts a read, once. Returns: as `post_write`.
-[[nodiscard]] inline long post_read(const resources& own, link& to, std::byte* target,
+[[nodiscard]] inline long post_read(const resources& own, link& peer_link, std::byte* target,
                                     std::size_t length, void* key,
                                     const remote_place& source) noexcept {
-  request_ring& requests = to.requests();
+  request_ring& requests = peer_link.requests();
   if (!requests.has_room()) return -FI_EAGAIN;
-  const long failed = fi_read(&own.endpoint(), target, length, key, to.address(), source.address,
-                              source.key, &requests.next().context);
+  const long failed = fi_read(&own.endpoint(), target, length, key, peer_link.address(),
+                              source.address, source.key, &requests.next().context);
   if (failed == 0) requests.note_posted();
   return failed;
 }
@@ -53,22 +53,23 @@ namespace peerbus::detail::ofi {
 /// Posts the next slice of the pending calls of a link, which has some, if the peer has taken
 /// enough of what was sent before and the provider takes it now.
 /// Returns: 0, or libfabric's error; -FI_EAGAIN if it has to wait.
-[[nodiscard]] inline long send_slice(const resources& own, link& to, outgoing& out) noexcept {
-  pending_calls& calls = to.pending();
+[[nodiscard]] inline long send_slice(const resources& own, link& peer_link,
+                                     outgoing& out) noexcept {
+  pending_calls& calls = peer_link.pending();
   pending_call& call = calls.first();
   if (call.what != pending_call::kind::read) {
-    if (out.untaken.needs_question())
-      if (const long failed = to.ask(out); failed != 0) return failed;
-    if (out.asked >= backlog::most_open && !to.has_acked(out.asked - backlog::most_open + 1))
+    if (out.outstanding.needs_question())
+      if (const long failed = peer_link.ask(out); failed != 0) return failed;
+    if (out.asked >= backlog::most_open && !peer_link.has_acked(out.asked - backlog::most_open + 1))
       return -FI_EAGAIN;
   }
   if (call.what == pending_call::kind::notice) {
-    if (!own.relies_on_order() && !to.requests().is_idle()) return -FI_EAGAIN;
-    if (const long failed = to.post(out, call.head, call.payload.data()); failed != 0)
+    if (!own.relies_on_order() && !peer_link.requests().is_idle()) return -FI_EAGAIN;
+    if (const long failed = peer_link.post(out, call.head, call.payload.data()); failed != 0)
       return failed;
     // A signal alone is no put, which `quiet` would have to wait for.
     out.unacked |= call.head.bytes != 0;
-    out.untaken.add(backlog::notice_weight);
+    out.outstanding.add(backlog::notice_weight);
     calls.note_sent();
     return 0;
   }
@@ -76,11 +77,12 @@ namespace peerbus::detail::ofi {
       std::min({call.bytes, own.options().bulk_slice, own.info().ep_attr->max_msg_size});
   if (call.what == pending_call::kind::write) {
     out.unacked = true;
-    if (const long failed = post_write(own, to, call.memory, length, call.key, call.place);
+    if (const long failed = post_write(own, peer_link, call.memory, length, call.key, call.place);
         failed != 0)
       return failed;
-    out.untaken.add(backlog::write_weight + length);
-  } else if (const long failed = post_read(own, to, call.memory, length, call.key, call.place);
+    out.outstanding.add(backlog::write_weight + length);
+  } else if (const long failed =
+                 post_read(own, peer_link, call.memory, length, call.key, call.place);
              failed != 0) {
     return failed;
   }

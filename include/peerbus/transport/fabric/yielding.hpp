@@ -30,11 +30,11 @@ class yielding {
     const std::uint32_t busy = calls_.load(std::memory_order_relaxed) + taken;
     if (busy_.exchange(busy, std::memory_order_relaxed) != busy) {
       // Bulk traffic had all the time before.
-      if (since(busy_at_) >= yield_after) looked_at_.store(now, std::memory_order_relaxed);
+      if (since(busy_at_) >= yield_after) polled_at_.store(now, std::memory_order_relaxed);
       busy_at_.store(now, std::memory_order_relaxed);
     }
-    if (since(busy_at_) < yield_after && since(looked_at_) < starve_after) return false;
-    looked_at_.store(now, std::memory_order_relaxed);
+    if (since(busy_at_) < yield_after && since(polled_at_) < starve_after) return false;
+    polled_at_.store(now, std::memory_order_relaxed);
     return true;
   }
 
@@ -45,9 +45,9 @@ class yielding {
   static constexpr std::chrono::microseconds starve_after{1000};
 
   std::atomic<std::uint32_t> calls_{0};
-  std::atomic<std::uint32_t> busy_{0};  ///< calls and completions, as the last look found them
-  std::atomic<count> busy_at_{0};       ///< when a look last found more of them
-  std::atomic<count> looked_at_{0};     ///< when bulk traffic last had a look, or all the time
+  std::atomic<std::uint32_t> busy_{0};  ///< calls and completions, as the last poll found them
+  std::atomic<count> busy_at_{0};       ///< when a poll last found more of them
+  std::atomic<count> polled_at_{0};     ///< when bulk traffic was last polled, or all the time
 };
 
 }  // namespace peerbus::detail::ofi

@@ -15,15 +15,15 @@ namespace peerbus::detail {
 PEERBUS_INLINE far_bootstrap::far_bootstrap(bootstrap& whole) : whole_{&whole} {
   set_members(whole.members());
   set_neighbours(whole.near_ranks(), whole.ranks_here(), whole.cores_here());
-  set_meeting_address(whole.meeting_address());
+  set_rendezvous_address(whole.rendezvous_address());
   set_idle(whole.idle());
 }
 
 PEERBUS_INLINE std::vector<bootstrap::contribution> far_bootstrap::allgather(
-    contribution mine, deadline until, std::string_view doing) {
-  if (is_finished_) return whole_->allgather(std::move(mine), until, doing);
+    contribution own_part, deadline until, std::string_view doing) {
+  if (is_finished_) return whole_->allgather(std::move(own_part), until, doing);
   if (end_) throw agreed_error{*end_};
-  return gather(std::move(mine), std::nullopt, until, doing);
+  return gather(std::move(own_part), std::nullopt, until, doing);
 }
 
 PEERBUS_INLINE void far_bootstrap::finish(const std::optional<error>& objection, deadline until) {
@@ -38,15 +38,15 @@ PEERBUS_INLINE void far_bootstrap::finish(const std::optional<error>& objection,
 }
 
 PEERBUS_INLINE std::vector<bootstrap::contribution> far_bootstrap::gather(
-    contribution mine, const std::optional<error>& objection, deadline until,
+    contribution own_part, const std::optional<error>& objection, deadline until,
     std::string_view doing) {
   // Wire form: the caller's bytes, then what they are for, then the length of that, 4 bytes.
   const auto length = static_cast<std::uint32_t>(doing.size());
-  append_bytes(mine.bytes, doing.data(), doing.size());
-  append_bytes(mine.bytes, &length, sizeof length);
+  append_bytes(own_part.bytes, doing.data(), doing.size());
+  append_bytes(own_part.bytes, &length, sizeof length);
   std::vector<contribution> all;
   try {
-    all = gather_or_refuse(*whole_, "planes: far", std::move(mine), objection, until);
+    all = gather_or_refuse(*whole_, "planes: far", std::move(own_part), objection, until);
   } catch (const agreed_error& refusal) {
     end_ = refusal;
     throw;

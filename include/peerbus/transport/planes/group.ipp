@@ -41,7 +41,7 @@ PEERBUS_INLINE plane_group::plane_group(bootstrap& boot, const planes_options& o
 PEERBUS_INLINE void plane_group::agree_on_near(const std::optional<error>& objection,
                                                deadline until) {
   std::optional<error> own;
-  bootstrap::contribution mine;
+  bootstrap::contribution own_part;
   if (objection) {
     own = explain(*objection);
     // The members wait in the subgroup for this rank, and would do so until their deadline.
@@ -49,11 +49,11 @@ PEERBUS_INLINE void plane_group::agree_on_near(const std::optional<error>& objec
     subgroup_.reset();
     // That rank states the reason, unless its process has died.
     if (objection->code() == errc::peer_dead) {
-      append_bytes(mine.bytes, own->text().data(), own->text().size());
+      append_bytes(own_part.bytes, own->text().data(), own->text().size());
       own.reset();
     }
   }
-  const auto all = gather_or_refuse(*boot_, "planes: near", std::move(mine), own, until);
+  const auto all = gather_or_refuse(*boot_, "planes: near", std::move(own_part), own, until);
   for (const rank_id rank : all_ranks{boot_->size()}) {
     const auto& bytes = all[rank.index()].bytes;
     if (bytes.empty()) continue;

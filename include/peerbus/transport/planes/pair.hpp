@@ -94,12 +94,13 @@ class plane_pair {
 
   /// Returns the near plane's memory of the near rank `number`, or nullptr if that plane reaches it
   /// by requests.
-  [[nodiscard]] std::byte* near_memory(const typename Near::window& at,
+  [[nodiscard]] std::byte* near_memory(const typename Near::window& memory,
                                        rank_id number) const noexcept {
     if constexpr (direct_transport<Near>)
-      return near_->peer_memory(at, number);
+      return near_->peer_memory(memory, number);
     else
-      return number == own_number() ? near_->local(at).data() : near_->find_peer_memory(at, number);
+      return number == own_number() ? near_->local(memory).data()
+                                    : near_->find_peer_memory(memory, number);
   }
 
   /// Calls `by_near(number)` or `by_far()`, whichever plane reaches `peer`, and counts what is
@@ -118,8 +119,8 @@ class plane_pair {
   [[nodiscard]] const pair_traffic& traffic() const noexcept { return *traffic_; }
 
   /// Wakes the near rank `number` if it sleeps until signal `id` is raised, which has been done.
-  void wake(rank_id number, const window& at, signal_id id) noexcept {
-    if constexpr (has_wakeups) wakeups_->wake(number, wakeups::key_of(at.number(), id));
+  void wake(rank_id number, const window& memory, signal_id id) noexcept {
+    if constexpr (has_wakeups) wakeups_->wake(number, wakeups::key_of(memory.number(), id));
   }
 
   ///@{
@@ -159,49 +160,50 @@ class plane_pair {
 
   ///@{
   /// `value` and `wait` of `transport`.
-  [[nodiscard]] std::uint64_t look(const window& at, signal_id id) const noexcept {
+  [[nodiscard]] std::uint64_t poll(const window& memory, signal_id id) const noexcept {
     // A plane of loads and stores alone need not be asked. The word is the same in all.
-    if constexpr (!direct_transport<Near>) static_cast<void>(near_->value(at.near(), id));
-    return far_ ? far_->value(at.far(), id) : near_->value(at.near(), id);
+    if constexpr (!direct_transport<Near>) static_cast<void>(near_->value(memory.near(), id));
+    return far_ ? far_->value(memory.far(), id) : near_->value(memory.near(), id);
   }
-  [[nodiscard]] errc wait(const window& at, signal_id id, std::uint64_t value, deadline until,
+  [[nodiscard]] errc wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited,
                           const wait_thresholds& thresholds) noexcept {
-    if (!far_) return near_->wait(at.near(), id, value, until, awaited);
-    if (index(id) >= at.signals().size() || awaited.value_or(rank_id{}).index() >= group_->all())
+    if (!far_) return near_->wait(memory.near(), id, value, until, awaited);
+    if (index(id) >= memory.signals().size() ||
+        awaited.value_or(rank_id{}).index() >= group_->all())
       return errc::out_of_range;
-    signal_word& word = at.signals()[index(id)];
-    const auto look_now = [&]() noexcept { return look(at, id); };
-    // A look may take a system call, where a load of the word is enough for near ranks.
-    constexpr std::uint32_t loads_per_look = 16;
+    signal_word& word = memory.signals()[index(id)];
+    const auto poll_now = [&]() noexcept { return poll(memory, id); };
+    // A poll may take a system call, where a load of the word is enough for near ranks.
+    constexpr std::uint32_t loads_per_poll = 16;
     for (std::uint32_t i = 0; i <= thresholds.tight + thresholds.paused; ++i) {
-      if ((i % loads_per_look == 0 ? look_now() : word.value()) >= value) return errc::ok;
+      if ((i % loads_per_poll == 0 ? poll_now() : word.value()) >= value) return errc::ok;
       if (i > thresholds.tight) pause_core();
     }
-    const auto care = [&]() noexcept { return check_health(at, id, value, awaited); };
-    const auto sleep = [&]() noexcept { return arm(wakeups::key_of(at.number(), id)); };
+    const auto care = [&]() noexcept { return check_health(memory, id, value, awaited); };
+    const auto sleep = [&]() noexcept { return arm(wakeups::key_of(memory.number(), id)); };
     const auto wake = [&]() noexcept { disarm(); };
     return wait_on_planes(word, value, until, thresholds,
-                          {look_now, care, sleep, wake, arrival_fd()});
+                          {poll_now, care, sleep, wake, arrival_fd()});
   }
   ///@}
 
  private:
   static constexpr std::string_view a_plane = "a plane";
-  /// Whether the near plane needs looks, and cannot say when.
+  /// Whether the near plane needs polls, and cannot say when.
   static constexpr bool near_is_mute = !near_tells && !direct_transport<Near>;
 
   /// Looks after the peers of a wait that sleeps, for which there is a far plane.
-  [[nodiscard]] errc check_health(const window& at, signal_id id, std::uint64_t value,
+  [[nodiscard]] errc check_health(const window& memory, signal_id id, std::uint64_t value,
                                   std::optional<rank_id> awaited) noexcept {
     // A wait that is out of time helps a plane on, and looks after its peers.
     const auto past = deadline{deadline::clock::time_point::min()};
     errc found = health(awaited);
     if constexpr (near_is_mute)
       if (found == errc::ok)
-        found = end_of(near_->wait(at.near(), id, value, past, number_of_near(awaited)));
+        found = end_of(near_->wait(memory.near(), id, value, past, number_of_near(awaited)));
     if constexpr (!far_tells)
-      if (found == errc::ok) found = end_of(far_->wait(at.far(), id, value, past, awaited));
+      if (found == errc::ok) found = end_of(far_->wait(memory.far(), id, value, past, awaited));
     return found;
   }
   /// Returns the code with which a wait ends early: ok if it ran out of time.

@@ -14,7 +14,7 @@ namespace peerbus::detail {
 
 /// The calls of two planes that a wait needs.
 struct plane_calls {
-  function_ref<std::uint64_t()> look;  ///< takes what has arrived; returns the signal's value
+  function_ref<std::uint64_t()> poll;  ///< takes what has arrived; returns the signal's value
   function_ref<errc()> health;         ///< returns why nothing can come any more, or ok
   function_ref<bool()> arm;            ///< as `arm` of `transport`, for one signal at least
   function_ref<void()> disarm;         ///< ends what `arm` began

@@ -13,13 +13,13 @@ PEERBUS_INLINE errc wait_on_planes(signal_word& word, std::uint64_t target, dead
                                    const plane_calls& planes) noexcept {
   auto next_check = deadline::after(thresholds.check_interval);
   for (std::uint32_t i = 0;; ++i) {
-    if (planes.look() >= target) return errc::ok;
-    const bool is_last_look = until.expired();
-    if (is_last_look || next_check.expired()) {
+    if (planes.poll() >= target) return errc::ok;
+    const bool is_last_poll = until.expired();
+    if (is_last_poll || next_check.expired()) {
       const errc found = planes.health();
       // A signal that the peer raised before it was gone still counts.
-      if (found != errc::ok) return planes.look() >= target ? errc::ok : found;
-      if (is_last_look) return planes.look() >= target ? errc::ok : errc::timed_out;
+      if (found != errc::ok) return planes.poll() >= target ? errc::ok : found;
+      if (is_last_poll) return planes.poll() >= target ? errc::ok : errc::timed_out;
       next_check = deadline::after(thresholds.check_interval);
     }
     if (i < thresholds.yields) {

@@ -104,7 +104,7 @@ class data_path {
 
   [[nodiscard]] std::uint64_t value(const window& memory, signal_id id) const noexcept {
     if (!own(memory).has(net_->rank(), id)) return 0;
-    memory.network().look_at_arrivals();
+    memory.network().poll_arrivals();
     return memory.part().signal(id).value();
   }
 

@@ -29,34 +29,34 @@ inline errc why_broken(const membership& members, rank_id peer) noexcept {
   return found == errc::ok ? errc::unreachable : found;
 }
 
-/// Takes completions of `net` until `done()`. If the link `to` completes nothing for
+/// Takes completions of `net` until `done()`. If the link `peer_link` completes nothing for
 /// `net.stall_timeout()`, breaks it by `net.give_up(to)`.
 /// Returns: ok, unreachable, peer_dead, timed_out.
 template <class Network, class Link, class Done>
-[[nodiscard]] errc poll_until(Network& net, Link& to, Done&& done) noexcept {
+[[nodiscard]] errc poll_until(Network& net, Link& peer_link, Done&& done) noexcept {
   const wait_thresholds& waiting = net.waiting();
   auto until = deadline::after(net.stall_timeout());
   auto next_check = deadline::after(waiting.check_interval);
-  std::uint32_t completed = to.completed();
+  std::uint32_t completed = peer_link.completed();
   for (std::uint32_t i = 0;; ++i) {
     if (done()) return errc::ok;
-    if (to.failure().is_set()) return net.why_broken(to);
-    net.look();
+    if (peer_link.failure().is_set()) return net.why_broken(peer_link);
+    net.poll();
     if (i < waiting.tight + waiting.paused) {
       pause_core();
       continue;
     }
     if (next_check.expired()) {
-      if (const errc found = net.members().health(to.peer()); found != errc::ok)
+      if (const errc found = net.members().health(peer_link.peer()); found != errc::ok)
         return done() ? errc::ok : found;
       next_check = deadline::after(waiting.check_interval);
-      if (to.completed() != completed) {
-        completed = to.completed();
+      if (peer_link.completed() != completed) {
+        completed = peer_link.completed();
         until = deadline::after(net.stall_timeout());
       }
     }
     if (until.expired()) {
-      net.give_up(to);
+      net.give_up(peer_link);
       return errc::timed_out;
     }
     ::sched_yield();

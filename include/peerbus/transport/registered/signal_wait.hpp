@@ -35,16 +35,16 @@ template <class Network, class Probe>
   const auto pause = thresholds.check_interval;
   auto next_check = deadline::after(pause);
   for (std::uint32_t i = 0;; ++i) {
-    net.look();
+    net.poll();
     if (word.value() >= value) return errc::ok;
-    const bool is_last_look = until.expired();
-    if (is_last_look || next_check.expired()) {
+    const bool is_last_poll = until.expired();
+    if (is_last_poll || next_check.expired()) {
       if (const errc found = check_health(net, awaited, probe); found != errc::ok) {
         // A signal that the peer raised before it was gone still counts.
-        net.look_at_all_arrivals();
+        net.poll_all_arrivals();
         return word.value() >= value ? errc::ok : found;
       }
-      if (is_last_look) return errc::timed_out;
+      if (is_last_poll) return errc::timed_out;
       next_check = deadline::after(pause);
     }
     if (i < thresholds.yields) {
@@ -69,8 +69,8 @@ template <class Network, class Probe>
   const wait_thresholds& thresholds = net.waiting();
   for (std::uint32_t i = 0; i <= thresholds.tight + thresholds.paused; ++i) {
     if (word.value() >= value) return errc::ok;
-    net.look_at_arrivals();
-    if constexpr (Network::looks_may_last)
+    net.poll_arrivals();
+    if constexpr (Network::polls_may_last)
       if (until.expired()) break;
     if (i > thresholds.tight) pause_core();
   }

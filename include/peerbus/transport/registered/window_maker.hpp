@@ -133,13 +133,13 @@ class window_maker {
   }
 
   std::vector<std::byte> describe(const window_part& part, deadline until) {
-    std::vector<std::byte> told;
+    std::vector<std::byte> own_bytes;
     offer own{part.shape.bytes, part.shape.signals, 0, {}, part.number, class_of(part.shape)};
     if (part.registration) {
       own.address = part.registration.address(part.memory.data);
       own.key = part.registration.remote_key();
     }
-    append_bytes(told, &own, sizeof own);
+    append_bytes(own_bytes, &own, sizeof own);
     std::vector<std::uint32_t> released;
     for (const auto& kept : net_->windows().parts())
       // order: acquire; pairs with the release in the window's destructor.
@@ -149,20 +149,21 @@ class window_maker {
     // a peer is slow, the next window will tell.
     const deadline soon = deadline::after(std::chrono::seconds{1});
     if (!released.empty() && net_->settle(until.when() < soon.when() ? until : soon))
-      for (const std::uint32_t number : released) append_bytes(told, &number, sizeof number);
-    return told;
+      for (const std::uint32_t number : released) append_bytes(own_bytes, &number, sizeof number);
+    return own_bytes;
   }
 
   /// Returns what all ranks offer. Throws: `agreed_error` mismatch if they differ.
   static std::vector<offer> offers_in(const std::vector<bootstrap::contribution>& all) {
     std::vector<offer> offers(all.size());
     for (const rank_id peer : all_ranks{all.size()}) {
-      const auto& told = all[peer.index()].bytes;
+      const auto& peer_bytes = all[peer.index()].bytes;
       offer& theirs = offers[peer.index()];
-      if (told.size() < sizeof theirs)
-        throw agreed_error{errc::mismatch, concat("window: ", peer, " described it by ",
-                                                  told.size(), " bytes, expected ", sizeof theirs)};
-      std::memcpy(&theirs, told.data(), sizeof theirs);
+      if (peer_bytes.size() < sizeof theirs)
+        throw agreed_error{errc::mismatch,
+                           concat("window: ", peer, " described it by ", peer_bytes.size(),
+                                  " bytes, expected ", sizeof theirs)};
+      std::memcpy(&theirs, peer_bytes.data(), sizeof theirs);
       const offer& first = offers.front();
       if (theirs.traffic != first.traffic)
         throw agreed_error{errc::mismatch,
@@ -178,8 +179,8 @@ class window_maker {
     }
     return offers;
   }
-  static std::string_view name(const offer& told) noexcept {
-    return name_of(static_cast<traffic_class>(told.traffic));
+  static std::string_view name(const offer& peer_offer) noexcept {
+    return name_of(static_cast<traffic_class>(peer_offer.traffic));
   }
 
   void adopt(window_part& part, const std::vector<bootstrap::contribution>& all) const {
@@ -190,11 +191,11 @@ class window_maker {
 
   void free_released(const std::vector<bootstrap::contribution>& all) {
     for (const rank_id peer : all_ranks{all.size()}) {
-      const auto& told = all[peer.index()].bytes;
-      for (std::size_t offset = sizeof(offer); offset + sizeof(std::uint32_t) <= told.size();
+      const auto& peer_bytes = all[peer.index()].bytes;
+      for (std::size_t offset = sizeof(offer); offset + sizeof(std::uint32_t) <= peer_bytes.size();
            offset += sizeof(std::uint32_t)) {
         std::uint32_t number = 0;
-        std::memcpy(&number, told.data() + offset, sizeof number);
+        std::memcpy(&number, peer_bytes.data() + offset, sizeof number);
         window_part* const part = net_->windows().find(number);
         if (part == nullptr) continue;
         part->reported = part->reported || peer == net_->rank();

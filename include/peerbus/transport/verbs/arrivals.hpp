@@ -34,8 +34,8 @@ class arrivals {
   /// Takes a notice of the first queue pair, in receive request `slot`. Calls `raise(signal, slot)`
   /// for each signal that waits for nothing any more, after which its slot may receive again.
   template <class Notice, class Raise>
-  void signal_came(const Notice& came, std::uint32_t slot, Raise&& raise) noexcept {
-    held_[(first_ + count_++) % held_.size()] = {names_.resolve(came), came.after, slot};
+  void signal_came(const Notice& arrival, std::uint32_t slot, Raise&& raise) noexcept {
+    held_[(first_ + count_++) % held_.size()] = {names_.resolve(arrival), arrival.after, slot};
     release(raise);
   }
 

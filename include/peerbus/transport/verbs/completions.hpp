@@ -43,24 +43,24 @@ class completions {
   ~completions() = default;
 
   /// Takes what has completed. What another thread is taking at the moment is left to it.
-  void look() noexcept {
-    look_at_arrivals();
-    look_at_requests();
+  void poll() noexcept {
+    poll_arrivals();
+    poll_requests();
   }
-  void look_at_arrivals() noexcept {
-    const std::unique_lock turn{looking_, std::try_to_lock};
+  void poll_arrivals() noexcept {
+    const std::unique_lock turn{polling_, std::try_to_lock};
     if (turn) take_arrivals();
   }
   /// Takes what has arrived, after any other thread that takes arrivals. All of it is raised on
   /// return.
-  void look_at_all_arrivals() noexcept {
-    const std::lock_guard turn{looking_};
+  void poll_all_arrivals() noexcept {
+    const std::lock_guard turn{polling_};
     take_arrivals();
   }
   /// Calls `change` while no arrival is taken, so that no signal is raised but by `change`.
   template <class Change>
   void exclude_arrivals(Change&& change) noexcept {
-    const std::lock_guard turn{looking_};
+    const std::lock_guard turn{polling_};
     change();
   }
 
@@ -102,19 +102,19 @@ class completions {
     }
   }
 
-  void look_at_requests() noexcept {
+  void poll_requests() noexcept {
     const std::unique_lock turn{reaping_, std::try_to_lock};
     if (!turn) return;
     for (const auto& each : own_->rails())
       take_all(each->sent(), [this](const ibv_wc& completion) noexcept {
         const request_id id = request_id::decode(completion.wr_id);
-        link& to = owner(id);
+        link& peer_link = owner(id);
         const std::size_t queue = queue_of(id);
-        to.bytes()[queue].complete(id.number);
+        peer_link.bytes()[queue].complete(id.number);
         if (completion.status != IBV_WC_SUCCESS)
-          break_link(to, queue, link_failure::code_of(completion.status));
+          break_link(peer_link, queue, link_failure::code_of(completion.status));
         else
-          to.counts()[queue].complete(id.number);
+          peer_link.counts()[queue].complete(id.number);
       });
   }
 
@@ -168,9 +168,9 @@ class completions {
   const resources* own_;
   std::span<link> links_;
   const window_table* windows_;
-  std::vector<arrivals> arrivals_;  ///< [ranks]; under `looking_`
+  std::vector<arrivals> arrivals_;  ///< [ranks]; under `polling_`
 
-  registered::spin_guard looking_;
+  registered::spin_guard polling_;
   registered::spin_guard reaping_;  ///< held while completions of requests are taken
   std::atomic<std::uint32_t> broken_{0};
 };

@@ -18,11 +18,11 @@
 #include <peerbus/transport/registered/data_path.hpp>
 #include <peerbus/transport/registered/request_count.hpp>
 #include <peerbus/transport/traffic_class.hpp>
+#include <peerbus/transport/verbs/failures.hpp>
 #include <peerbus/transport/verbs/link.hpp>
 #include <peerbus/transport/verbs/link_sender.hpp>
 #include <peerbus/transport/verbs/network.hpp>
 #include <peerbus/transport/verbs/registration.hpp>
-#include <peerbus/transport/verbs/trouble.hpp>
 
 namespace peerbus::detail::rdma {
 
@@ -48,36 +48,36 @@ class data_path : public registered::data_path<network, link_sender> {
     if (offset % sizeof addend != 0) return errc::invalid_argument;
     if (!net()->own().has_atomics()) return errc::unsupported;
     // To this rank itself as well: a device's atomics are atomic among themselves only.
-    network& on = memory.network();
-    link& to = on.to(peer);
+    network& net = memory.network();
+    link& peer_link = net.to(peer);
     std::optional<std::size_t> entry;
-    const auto taken = [&]() noexcept { return (entry = to.results().take()).has_value(); };
-    if (const errc code = on.poll_until(to, taken); code != errc::ok) return code;
-    const std::size_t result = on.own().map().scratch(peer) + on.own().map().result(*entry);
-    const errc code = add_and_wait(on, to, on.own().registered(0, result, sizeof before),
+    const auto taken = [&]() noexcept { return (entry = peer_link.results().take()).has_value(); };
+    if (const errc code = net.poll_until(peer_link, taken); code != errc::ok) return code;
+    const std::size_t result = net.own().map().scratch(peer) + net.own().map().result(*entry);
+    const errc code = add_and_wait(net, peer_link, net.own().registered(0, result, sizeof before),
                                    part.place(peer, offset), addend);
     if (code != errc::ok) return code;  // The device may still write there: the entry is lost.
-    std::memcpy(&before, on.own().memory(result), sizeof before);
-    to.results().give_back(*entry);
+    std::memcpy(&before, net.own().memory(result), sizeof before);
+    peer_link.results().give_back(*entry);
     return errc::ok;
   }
 
   [[nodiscard]] errc flush(rank_id peer) noexcept {
     if (peer.index() >= net()->size()) return errc::out_of_range;
-    return net()->for_classes([peer](network& on) noexcept { return flush(on, peer); });
+    return net()->for_classes([peer](network& net) noexcept { return flush(net, peer); });
   }
   [[nodiscard]] errc quiet() noexcept {
-    return net()->for_classes([](network& on) noexcept { return quiet(on); });
+    return net()->for_classes([](network& net) noexcept { return quiet(net); });
   }
   [[nodiscard]] errc progress() noexcept {
     for (const rank_id peer : all_ranks{net()->size()}) {
-      link& to = net()->to(peer);
-      auto mine =
-          link_sender::take_free(*net(), to);  // A thread that has its turn posts what it notes.
-      for (std::size_t q = 0; mine && q < to.pairs().size(); ++q)
-        if (const errc code = mine->post(q); code != errc::ok) return code;
+      link& peer_link = net()->to(peer);
+      auto sender = link_sender::take_free(
+          *net(), peer_link);  // A thread that has its turn posts what it notes.
+      for (std::size_t q = 0; sender && q < peer_link.pairs().size(); ++q)
+        if (const errc code = sender->post(q); code != errc::ok) return code;
     }
-    net()->look();
+    net()->poll();
     return errc::ok;
   }
 
@@ -109,53 +109,56 @@ class data_path : public registered::data_path<network, link_sender> {
   /// The queue pair itself, for tools and tests. Null if there is none for that class.
   [[nodiscard]] ibv_qp* queue_pair(rank_id peer, std::size_t number = 0,
                                    traffic_class traffic = traffic_class::latency) const noexcept {
-    const network* const on = traffic == traffic_class::latency ? net().get() : net()->bulk();
-    return on == nullptr ? nullptr : on->to(peer).pairs()[number].get();
+    const network* const chosen = traffic == traffic_class::latency ? net().get() : net()->bulk();
+    return chosen == nullptr ? nullptr : chosen->to(peer).pairs()[number].get();
   }
 
  protected:
   using registered::data_path<network, link_sender>::data_path;
 
  private:
-  [[nodiscard]] static errc flush(network& on, rank_id peer) noexcept {
-    link& to = on.to(peer);
-    if (const errc code = send_pending(on, to); code != errc::ok) return code;
-    for (std::size_t q = 0; q < to.pairs().size(); ++q) {
-      if (const errc code = link_sender{on, to}.post(q); code != errc::ok) return code;
-      const registered::request_count& count = to.counts()[q];
-      if (const errc code = complete(on, to, count, count.posted()); code != errc::ok) return code;
+  [[nodiscard]] static errc flush(network& net, rank_id peer) noexcept {
+    link& peer_link = net.to(peer);
+    if (const errc code = send_pending(net, peer_link); code != errc::ok) return code;
+    for (std::size_t q = 0; q < peer_link.pairs().size(); ++q) {
+      if (const errc code = link_sender{net, peer_link}.post(q); code != errc::ok) return code;
+      const registered::request_count& count = peer_link.counts()[q];
+      if (const errc code = complete(net, peer_link, count, count.posted()); code != errc::ok)
+        return code;
     }
     return errc::ok;
   }
-  [[nodiscard]] static errc quiet(network& on) noexcept {
-    for (const rank_id peer : all_ranks{on.size()}) {
-      if (const errc code = send_pending(on, on.to(peer)); code != errc::ok) return code;
-      if (const errc code = link_sender{on, on.to(peer)}.flush_writes(); code != errc::ok)
+  [[nodiscard]] static errc quiet(network& net) noexcept {
+    for (const rank_id peer : all_ranks{net.size()}) {
+      if (const errc code = send_pending(net, net.to(peer)); code != errc::ok) return code;
+      if (const errc code = link_sender{net, net.to(peer)}.flush_writes(); code != errc::ok)
         return code;
     }
-    for (const rank_id peer : all_ranks{on.size()})
-      if (const errc code = flush(on, peer); code != errc::ok) return code;
+    for (const rank_id peer : all_ranks{net.size()})
+      if (const errc code = flush(net, peer); code != errc::ok) return code;
     return errc::ok;
   }
   /// Waits until the bulk calls that are pending by now have been posted.
-  [[nodiscard]] static errc send_pending(network& on, link& to) noexcept {
-    const std::uint32_t added = to.pending().added();
-    return on.poll_until(to, [&]() noexcept { return to.pending().sent_up_to(added); });
+  [[nodiscard]] static errc send_pending(network& net, link& peer_link) noexcept {
+    const std::uint32_t added = peer_link.pending().added();
+    return net.poll_until(peer_link,
+                          [&]() noexcept { return peer_link.pending().sent_up_to(added); });
   }
 
-  [[nodiscard]] static errc add_and_wait(network& on, link& to, const local_bytes& result,
+  [[nodiscard]] static errc add_and_wait(network& net, link& peer_link, const local_bytes& result,
                                          const remote_place& word, std::uint64_t addend) noexcept {
     std::uint32_t posted = 0;
     {
-      link_sender mine{on, to};
-      if (const errc code = mine.add(result, word, addend); code != errc::ok) return code;
-      posted = to.counts()[0].posted();
+      link_sender sender{net, peer_link};
+      if (const errc code = sender.add(result, word, addend); code != errc::ok) return code;
+      posted = peer_link.counts()[0].posted();
     }
-    return complete(on, to, to.counts()[0], posted);
+    return complete(net, peer_link, peer_link.counts()[0], posted);
   }
-  [[nodiscard]] static errc complete(network& on, link& to, const registered::request_count& count,
+  [[nodiscard]] static errc complete(network& net, link& peer_link,
+                                     const registered::request_count& count,
                                      std::uint32_t posted) noexcept {
-    return on.poll_until(to, [&]() noexcept { return count.completed_up_to(posted); });
+    return net.poll_until(peer_link, [&]() noexcept { return count.completed_up_to(posted); });
   }
 };
 

@@ -47,7 +47,7 @@ class handshake {
 
   /// Returns this rank's greeting.
   [[nodiscard]] bootstrap::contribution greet() const {
-    bootstrap::contribution told;
+    bootstrap::contribution greetings;
     for (const auto& rail : net_->own().rails()) {
       const open_port& port = rail->port();
       greeting own;
@@ -58,37 +58,38 @@ class handshake {
       own.lid = port.attributes.lid;
       own.gid = port.gid;
       own.first_packet = first_packet_;
-      append_bytes(told.bytes, &own, sizeof own);
+      append_bytes(greetings.bytes, &own, sizeof own);
     }
     for (const rank_id peer : all_ranks{net_->size()})
       for (const queue_pair& pair : net_->to(peer).pairs())
-        append_bytes(told.bytes, &pair->qp_num, sizeof pair->qp_num);
-    return told;
+        append_bytes(greetings.bytes, &pair->qp_num, sizeof pair->qp_num);
+    return greetings;
   }
 
-  /// Connects to `peer`, whose greeting is `told`. Throws: `error` mismatch, system.
-  void join(rank_id peer, const std::vector<std::byte>& told) const {
-    link& to = net_->to(peer);
-    const std::size_t queues = to.pairs().size();
+  /// Connects to `peer`, which introduced itself by `greetings`. Throws: `error` mismatch, system.
+  void join(rank_id peer, const std::vector<std::byte>& greetings) const {
+    link& peer_link = net_->to(peer);
+    const std::size_t queues = peer_link.pairs().size();
     const std::size_t rails = net_->own().rails().size();
     const std::size_t expected =
         rails * sizeof(greeting) + net_->size() * queues * sizeof(std::uint32_t);
-    if (told.size() != expected)
-      throw error{errc::mismatch, concat("verbs: ", peer, " introduced itself by ", told.size(),
-                                         " bytes, expected ", expected)};
+    if (greetings.size() != expected)
+      throw error{errc::mismatch, concat("verbs: ", peer, " introduced itself by ",
+                                         greetings.size(), " bytes, expected ", expected)};
     std::vector<greeting> theirs(rails);
-    std::memcpy(theirs.data(), told.data(), rails * sizeof(greeting));
+    std::memcpy(theirs.data(), greetings.data(), rails * sizeof(greeting));
     remote_place quiet_word{
         theirs.front().control_address + net_->own().map().quiet_word(net_->rank()), {}};
     for (std::size_t i = 0; i < rails; ++i) quiet_word.key[i] = theirs[i].control_key;
-    to.out().lock()->quiet_word = quiet_word;
+    peer_link.out().lock()->quiet_word = quiet_word;
     for (std::size_t q = 0; q < queues; ++q) {
       std::uint32_t number = 0;
       const std::size_t position = net_->rank().index() * queues + q;
-      std::memcpy(&number, told.data() + rails * sizeof(greeting) + position * sizeof number,
+      std::memcpy(&number, greetings.data() + rails * sizeof(greeting) + position * sizeof number,
                   sizeof number);
-      const std::size_t on = net_->own().rail_of(q);
-      join_pair(*net_->own().rails()[on], *to.pairs()[q], theirs[on], number, peer);
+      const std::size_t rail_number = net_->own().rail_of(q);
+      join_pair(*net_->own().rails()[rail_number], *peer_link.pairs()[q], theirs[rail_number],
+                number, peer);
     }
   }
 
@@ -99,10 +100,10 @@ class handshake {
         std::clamp(std::min(limits.max_qp_rd_atom, limits.max_qp_init_rd_atom), 1, 16));
   }
 
-  void join_pair(const rail& on, ibv_qp& pair, const greeting& theirs, std::uint32_t number,
+  void join_pair(const rail& own_rail, ibv_qp& pair, const greeting& theirs, std::uint32_t number,
                  rank_id peer) const {
     const verbs_options& options = net_->own().options();
-    const open_port& port = on.port();
+    const open_port& port = own_rail.port();
     ibv_qp_attr state{};
     state.qp_state = IBV_QPS_RTR;
     state.path_mtu =
@@ -122,20 +123,20 @@ class handshake {
     route.grh.hop_limit = 64;
     route.grh.traffic_class = static_cast<std::uint8_t>(net_->own().route_class());
     const std::string doing = concat("connecting to ", peer);
-    on.modify(pair, state,
-              IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-              doing);
+    own_rail.modify(pair, state,
+                    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                        IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+                    doing);
     state.qp_state = IBV_QPS_RTS;
     state.sq_psn = first_packet_;
     state.timeout = options.ack_timeout;
     state.retry_cnt = options.retries;
     state.rnr_retry = 7;  // Without end: a peer may compute for as long as it likes.
     state.max_rd_atomic = static_cast<std::uint8_t>(std::min(own_reads(port), theirs.reads));
-    on.modify(pair, state,
-              IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                  IBV_QP_MAX_QP_RD_ATOMIC,
-              doing);
+    own_rail.modify(pair, state,
+                    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                        IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
+                    doing);
   }
 
   network* net_;

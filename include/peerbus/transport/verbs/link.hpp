@@ -77,16 +77,16 @@ class link {
     out->next_probe = deadline::after(own.options().probe_interval);
     for (std::uint32_t q = 0; q < queues; ++q) {
       ibv_qp_cap granted{};
-      const rail& on = *own.rails()[own.rail_of(q)];
-      ibv_qp& pair = *pairs_.emplace_back(on.make_queue_pair(granted));
+      const rail& own_rail = *own.rails()[own.rail_of(q)];
+      ibv_qp& pair = *pairs_.emplace_back(own_rail.make_queue_pair(granted));
       if (own.counts_bytes())
-        bytes_[q].open(on.load(), send_queue::places(own.options().queue_depth));
+        bytes_[q].open(own_rail.load(), send_queue::places(own.options().queue_depth));
       out->queues[q].open(pair, {counts_[q], bytes_[q]}, request_id::pair_of(peer, q, queues),
                           own.options().queue_depth, granted);
       for (std::uint32_t slot = 0; slot < receive_depth; ++slot)
         if (const int failed = post_receive(q, slot); failed != 0)
           throw system_failure(
-              concat("verbs: posting a receive request with ", on.port().describe()), failed);
+              concat("verbs: posting a receive request with ", own_rail.port().describe()), failed);
     }
   }
 

@@ -44,12 +44,14 @@ namespace peerbus::detail::rdma {
 /// Each call returns ok, timed_out if a queue stayed full, unreachable, or peer_dead.
 class link_sender {
  public:
-  link_sender(network& net, link& to) noexcept : link_sender{net, to, to.out().lock()} {}
+  link_sender(network& net, link& peer_link) noexcept
+      : link_sender{net, peer_link, peer_link.out().lock()} {}
   /// Empty if another thread has its turn.
-  [[nodiscard]] static std::optional<link_sender> take_free(network& net, link& to) noexcept {
-    auto out = to.out().try_lock();
+  [[nodiscard]] static std::optional<link_sender> take_free(network& net,
+                                                            link& peer_link) noexcept {
+    auto out = peer_link.out().try_lock();
     if (!out) return std::nullopt;
-    return link_sender{net, to, std::move(*out)};
+    return link_sender{net, peer_link, std::move(*out)};
   }
 
   /// Lets the devices ask whether `peer` can still be reached, unless another thread has its turn.
@@ -202,8 +204,8 @@ class link_sender {
   }
 
  private:
-  link_sender(network& net, link& to, registered::guarded<outgoing>::access out) noexcept
-      : net_{&net}, link_{&to}, out_{std::move(out)} {}
+  link_sender(network& net, link& peer_link, registered::guarded<outgoing>::access out) noexcept
+      : net_{&net}, link_{&peer_link}, out_{std::move(out)} {}
 
   /// Whether calls are sent in slices.
   [[nodiscard]] bool is_bulk() const noexcept { return net_->own().is_bulk(); }
@@ -246,9 +248,9 @@ class link_sender {
     send_queue& queue = out_->queues[number];
     out_->note_write(number);
     const errc code = in_messages(number, source, key, target,
-                                  [&](const local_bytes& part, const wire_place& to) {
-                                    if (queue.chain().extend_write(part, to)) return errc::ok;
-                                    return append(queue, IBV_WR_RDMA_WRITE, part, to);
+                                  [&](const local_bytes& part, const wire_place& place) {
+                                    if (queue.chain().extend_write(part, place)) return errc::ok;
+                                    return append(queue, IBV_WR_RDMA_WRITE, part, place);
                                   });
     if (code != errc::ok || queue.chain().bytes() < chain_bytes(net_->own())) return code;
     return post(queue);

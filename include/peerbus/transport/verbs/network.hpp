@@ -30,6 +30,7 @@
 #include <peerbus/transport/traffic_class.hpp>
 #include <peerbus/transport/verbs/arrivals.hpp>
 #include <peerbus/transport/verbs/completions.hpp>
+#include <peerbus/transport/verbs/failures.hpp>
 #include <peerbus/transport/verbs/handle.hpp>
 #include <peerbus/transport/verbs/link.hpp>
 #include <peerbus/transport/verbs/link_failure.hpp>
@@ -42,20 +43,19 @@
 #include <peerbus/transport/verbs/resources.hpp>
 #include <peerbus/transport/verbs/send_queue.hpp>
 #include <peerbus/transport/verbs/slice_rounds.hpp>
-#include <peerbus/transport/verbs/trouble.hpp>
 
 namespace peerbus::detail::rdma {
 
 /// A rank's end of the network for one class of traffic: its rails, a link to each rank, and its
 /// windows. Completions are also taken while the rank waits in its bootstrap, as idle work.
 ///
-/// Whoever waits long looks at both classes. The first looks of a wait for latency traffic, while
+/// Whoever waits long looks at both classes. The first polls of a wait for latency traffic, while
 /// it spins, leave bulk traffic alone.
 class network final : public registered::class_pair<network> {
  public:
   static constexpr std::string_view name = "verbs";  ///< in errors
-  /// A look takes what the device has ready, so short waits need not ask for their deadline.
-  static constexpr bool looks_may_last = false;
+  /// A poll takes what the device has ready, so short waits need not ask for their deadline.
+  static constexpr bool polls_may_last = false;
   using window_part = rdma::window_part;
 
   /// Opens links that can receive, and takes completions from then on. `latency`: null for latency
@@ -102,22 +102,22 @@ class network final : public registered::class_pair<network> {
 
   ///@{
   /// Takes what has completed in both classes, and sends slices of bulk traffic.
-  void look() noexcept {
-    if (is_bulk()) first().completions_.look();
-    look_here();
-    if (network* const other = bulk()) other->look_here();
+  void poll() noexcept {
+    if (is_bulk()) first().completions_.poll();
+    poll_here();
+    if (network* const other = bulk()) other->poll_here();
   }
-  void advance() noexcept override { look(); }
+  void advance() noexcept override { poll(); }
   ///@}
-  /// Takes what has arrived in this class. For bulk traffic, also sends slices. One in many looks
+  /// Takes what has arrived in this class. For bulk traffic, also sends slices. One in many polls
   /// at latency traffic is one at bulk traffic, too.
-  void look_at_arrivals() noexcept {
-    if (is_bulk()) return look_here();
-    completions_.look_at_arrivals();
+  void poll_arrivals() noexcept {
+    if (is_bulk()) return poll_here();
+    completions_.poll_arrivals();
     if (network* const other = bulk(); other != nullptr && other->slices_.are_due())
-      other->look_here();
+      other->poll_here();
   }
-  void look_at_all_arrivals() noexcept { completions_.look_at_all_arrivals(); }
+  void poll_all_arrivals() noexcept { completions_.poll_all_arrivals(); }
 
   /// Readable while armed, when something arrives in any class.
   [[nodiscard]] int arrival_fd() const noexcept { return own_.wake_descriptor(); }
@@ -129,10 +129,10 @@ class network final : public registered::class_pair<network> {
     if (completions_.ask_for_events(false) &&
         (other == nullptr || other->completions_.ask_for_events(other->slices_.has_pending()))) {
       // An arrival before the request rings no bell, and another thread may have taken it.
-      look_at_all_arrivals();
+      poll_all_arrivals();
       if (other != nullptr) {
-        other->look_at_all_arrivals();
-        other->look_here();
+        other->poll_all_arrivals();
+        other->poll_here();
       }
       return true;
     }
@@ -154,9 +154,11 @@ class network final : public registered::class_pair<network> {
     return true;
   }
 
-  /// Sends what may leave now of the bulk calls that are pending to `to`, whose lock the caller
-  /// has.
-  void send_slices_to(link& to, outgoing& out) noexcept { slices_.send_to(*this, to, out); }
+  /// Sends what may leave now of the bulk calls that are pending to `peer_link`, whose lock the
+  /// caller has.
+  void send_slices_to(link& peer_link, outgoing& out) noexcept {
+    slices_.send_to(*this, peer_link, out);
+  }
 
   /// Memory kept for each peer besides windows, except what the device's driver keeps.
   [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
@@ -171,12 +173,12 @@ class network final : public registered::class_pair<network> {
 
   /// Posts as much of the chain of `queue`, one of the link's, as the device takes now. If the
   /// device refuses a request for good, breaks the link. Returns: as `send_queue::post`.
-  [[nodiscard]] int post(link& to, send_queue& queue) noexcept {
+  [[nodiscard]] int post(link& peer_link, send_queue& queue) noexcept {
     const int failed = queue.post();
     if (failed == 0 || failed == EAGAIN) return failed;
-    completions_.look();  // If the queue pair has failed, its completions say why.
-    if (!to.failure().is_set())
-      completions_.break_link(to, queue.number() % own_.queues(),
+    completions_.poll();  // If the queue pair has failed, its completions say why.
+    if (!peer_link.failure().is_set())
+      completions_.break_link(peer_link, queue.number() % own_.queues(),
                               link_failure::code_of_errno(failed));
     return failed;
   }
@@ -184,12 +186,13 @@ class network final : public registered::class_pair<network> {
   /// Takes completions until `done()`. If a link completes nothing for `stall_timeout`, breaks it.
   /// Returns: ok, unreachable, peer_dead, timed_out.
   template <class Done>
-  [[nodiscard]] errc poll_until(link& to, Done&& done) noexcept {
-    return registered::poll_until(*this, to, done);
+  [[nodiscard]] errc poll_until(link& peer_link, Done&& done) noexcept {
+    return registered::poll_until(*this, peer_link, done);
   }
   /// Breaks a link over which nothing completes.
-  void give_up(link& to) noexcept {
-    completions_.break_link(to, to.busiest_queue(), link_failure::code_of(IBV_WC_RESP_TIMEOUT_ERR));
+  void give_up(link& peer_link) noexcept {
+    completions_.break_link(peer_link, peer_link.busiest_queue(),
+                            link_failure::code_of(IBV_WC_RESP_TIMEOUT_ERR));
   }
 
   /// Posts all that is noted, of any class, as sources may lie in windows of the other class. Waits
@@ -198,7 +201,7 @@ class network final : public registered::class_pair<network> {
     network* const other = first().bulk();
     while (!first().all_delivered() || (other != nullptr && !other->all_delivered())) {
       if (until.expired()) return false;
-      first().look();
+      first().poll();
       ::sched_yield();
     }
     return true;
@@ -213,12 +216,12 @@ class network final : public registered::class_pair<network> {
 
   /// Describes broken connections of this class, and the peers that have not acknowledged requests.
   [[nodiscard]] std::string describe_trouble() const {
-    return rdma::describe_trouble(own_, {links_.get(), size()});
+    return rdma::describe_failures(own_, {links_.get(), size()});
   }
 
  private:
-  void look_here() noexcept {
-    completions_.look();
+  void poll_here() noexcept {
+    completions_.poll();
     if (is_bulk()) slices_.send_all(*this);
   }
 
@@ -230,16 +233,16 @@ class network final : public registered::class_pair<network> {
   [[nodiscard]] bool all_delivered() noexcept {
     bool all = true;
     for (const rank_id peer : all_ranks{size()}) {
-      link& to = links_[peer.index()];
-      const auto out = to.out().lock();
-      if (!to.pending().is_empty() && !to.failure().is_set()) {
-        send_slices_to(to, *out);
+      link& peer_link = links_[peer.index()];
+      const auto out = peer_link.out().lock();
+      if (!peer_link.pending().is_empty() && !peer_link.failure().is_set()) {
+        send_slices_to(peer_link, *out);
         all = all && members().state(peer) != rank_state::running;
       }
-      for (std::size_t q = 0; q < to.pairs().size(); ++q) {
+      for (std::size_t q = 0; q < peer_link.pairs().size(); ++q) {
         send_queue& queue = out->queues[q];
-        if (to.failure().is_set()) continue;
-        if (post(to, queue) == EAGAIN || !queue.is_idle())
+        if (peer_link.failure().is_set()) continue;
+        if (post(peer_link, queue) == EAGAIN || !queue.is_idle())
           all = all && members().state(peer) != rank_state::running;
       }
     }

@@ -74,13 +74,13 @@ class signal_names {
   }
 
   /// Returns the signal that a notice from the other end raises.
-  [[nodiscard]] raised_signal resolve(const short_notice& came) noexcept {
-    raised_signal& known = known_[came.name % count];
-    known.value += came.growth;
+  [[nodiscard]] raised_signal resolve(const short_notice& arrival) noexcept {
+    raised_signal& known = known_[arrival.name % count];
+    known.value += arrival.growth;
     return known;
   }
-  [[nodiscard]] raised_signal resolve(const notice& came) noexcept {
-    return known_[came.name % count] = came.what;
+  [[nodiscard]] raised_signal resolve(const notice& arrival) noexcept {
+    return known_[arrival.name % count] = arrival.what;
   }
 
   [[nodiscard]] static std::uint8_t name_of(const raised_signal& what) noexcept {

@@ -24,8 +24,8 @@ inline constexpr std::size_t long_chain_bytes = std::size_t{64} << 10U;
 /// the device that has the fewest bytes on their way to all peers. A chain that has begun goes on,
 /// so that writes may join requests, and so that few bytes keep to one device, which spares a
 /// fence. A long write takes all queue pairs of a device, a short one the first of them.
-[[nodiscard]] inline std::size_t choose_queue(const resources& own, const link& to, outgoing& out,
-                                              bool is_long) noexcept {
+[[nodiscard]] inline std::size_t choose_queue(const resources& own, const link& peer_link,
+                                              outgoing& out, bool is_long) noexcept {
   if (!out.queues[out.current].chain().empty()) return out.current;
   const auto rails = own.rails();
   std::size_t best = 0;
@@ -37,8 +37,8 @@ inline constexpr std::size_t long_chain_bytes = std::size_t{64} << 10U;
     }
   out.current = best;
   if (is_long)
-    for (std::size_t q = best; q < to.pairs().size(); q += rails.size())
-      if (to.in_flight(q) < to.in_flight(out.current)) out.current = q;
+    for (std::size_t q = best; q < peer_link.pairs().size(); q += rails.size())
+      if (peer_link.in_flight(q) < peer_link.in_flight(out.current)) out.current = q;
   return out.current;
 }
 

@@ -57,12 +57,12 @@ class request_chain {
     return sum;
   }
 
-  /// Adds `from` to the last request, if that is a write which ends where `to` begins.
-  [[nodiscard]] bool extend_write(const local_bytes& from, const wire_place& to) noexcept {
+  /// Adds `from` to the last request, if that is a write which ends where `place` begins.
+  [[nodiscard]] bool extend_write(const local_bytes& from, const wire_place& place) noexcept {
     if (empty()) return false;
     ibv_send_wr& last = this->last();
-    if (last.opcode != IBV_WR_RDMA_WRITE || last.num_sge == 0 || last.wr.rdma.rkey != to.key ||
-        last.wr.rdma.remote_addr + last_bytes_ != to.address ||
+    if (last.opcode != IBV_WR_RDMA_WRITE || last.num_sge == 0 || last.wr.rdma.rkey != place.key ||
+        last.wr.rdma.remote_addr + last_bytes_ != place.address ||
         last_bytes_ + std::uint64_t{from.length} > most_merged_bytes)
       return false;
     ibv_sge& end = last.sg_list[last.num_sge - 1];

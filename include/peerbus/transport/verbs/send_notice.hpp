@@ -32,13 +32,14 @@ template <class Poster>
   return poster.post(queue);
 }
 
-/// Sends the notice of a signal over `to` behind everything that was put, as part of the last write
-/// if that is not posted yet. Puts on queue pairs other than the first are followed by fences.
+/// Sends the notice of a signal over `peer_link` behind everything that was put, as part of the
+/// last write if that is not posted yet. Puts on queue pairs other than the first are followed by
+/// fences.
 ///
 /// `poster.make_room(queue)` makes room for a request in the chain of a queue pair, and
 /// `poster.post(queue)` posts the chain. Both return ok, or what this returns then.
 template <class Poster>
-[[nodiscard]] errc send_notice(const resources& own, const link& to, outgoing& out,
+[[nodiscard]] errc send_notice(const resources& own, const link& peer_link, outgoing& out,
                                const raised_signal& raised, Poster& poster) noexcept {
   send_queue& first = out.queues[0];
   // First, as the peer must hear of every fence, and of whatever the table of names learns.
@@ -52,7 +53,8 @@ template <class Poster>
   if (const auto growth = out.names.update(raised))
     return send_immediate(first, short_notice{name, after, *growth}.encode(), poster);
   const notice full{raised, name, after};
-  const std::size_t offset = own.map().scratch(to.peer()) + control_map::notice(first.next_place());
+  const std::size_t offset =
+      own.map().scratch(peer_link.peer()) + control_map::notice(first.next_place());
   std::memcpy(own.memory(offset), &full, sizeof full);
   first.chain().append(IBV_WR_SEND, own.registered(0, offset, sizeof full), {});
   return poster.post(first);

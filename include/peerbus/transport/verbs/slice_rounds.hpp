@@ -26,25 +26,26 @@ class slice_rounds {
   slice_rounds(const resources& own, std::span<link> links) noexcept : own_{&own}, links_{links} {}
 
   [[nodiscard]] bool has_pending() const noexcept {
-    for (const link& to : links_)
-      if (!to.pending().is_empty()) return true;
+    for (const link& peer_link : links_)
+      if (!peer_link.pending().is_empty()) return true;
     return false;
   }
 
-  /// Counts a look at latency traffic. Returns whether bulk traffic gets one as well: each 1024th
+  /// Counts a poll of latency traffic. Returns whether bulk traffic gets one as well: each 1024th
   /// time, which is about each 0.1 ms of a wait that spins. Without that, a rank whose waits are
   /// short would send nothing of it. Threads may lose counts of each other.
   [[nodiscard]] bool are_due() noexcept {
-    const std::uint32_t looks = looks_.load(std::memory_order_relaxed) + 1;
-    looks_.store(looks, std::memory_order_relaxed);
-    return looks % 1024 == 0;
+    const std::uint32_t polls = polls_.load(std::memory_order_relaxed) + 1;
+    polls_.store(polls, std::memory_order_relaxed);
+    return polls % 1024 == 0;
   }
 
-  /// Sends what may leave now of the calls that are pending to `to`, whose lock the caller has.
+  /// Sends what may leave now of the calls that are pending to `peer_link`, whose lock the caller
+  /// has.
   template <class Network>
-  void send_to(Network& net, link& to, outgoing& out) noexcept {
+  void send_to(Network& net, link& peer_link, outgoing& out) noexcept {
     const std::lock_guard turn{sending_};
-    for (std::size_t left = most_slices(); left != 0 && send_slice(net, to, out); --left) {
+    for (std::size_t left = most_slices(); left != 0 && send_slice(net, peer_link, out); --left) {
     }
   }
   /// Sends slices to all peers, in turns, as long as some may leave. Leaves out a link that another
@@ -59,9 +60,10 @@ class slice_rounds {
     for (std::size_t left = most_slices(); left != 0 && has_sent; --left) {
       has_sent = false;
       for (std::size_t i = 0; i < links_.size(); ++i) {
-        link& to = links_[(first_served_ + i) % links_.size()];
-        if (to.pending().is_empty()) continue;
-        if (auto out = to.out().try_lock()) has_sent = send_slice(net, to, **out) || has_sent;
+        link& peer_link = links_[(first_served_ + i) % links_.size()];
+        if (peer_link.pending().is_empty()) continue;
+        if (auto out = peer_link.out().try_lock())
+          has_sent = send_slice(net, peer_link, **out) || has_sent;
       }
       first_served_ = (first_served_ + 1) % links_.size();  // The first finds most room.
     }
@@ -70,15 +72,17 @@ class slice_rounds {
  private:
   /// Returns: whether anything was sent.
   template <class Network>
-  [[nodiscard]] bool send_slice(Network& net, link& to, outgoing& out) noexcept {
-    if (to.pending().is_empty() || to.failure().is_set()) return false;
+  [[nodiscard]] bool send_slice(Network& net, link& peer_link, outgoing& out) noexcept {
+    if (peer_link.pending().is_empty() || peer_link.failure().is_set()) return false;
     const verbs_options& options = own_->options();
-    if (to.in_flight() != 0 && own_->outstanding() + options.bulk_slice > options.bulk_in_flight)
+    if (peer_link.in_flight() != 0 &&
+        own_->outstanding() + options.bulk_slice > options.bulk_in_flight)
       return false;
-    return slice{*own_, to, out, [&](send_queue& queue) noexcept { return net.post(to, queue); }}
+    return slice{*own_, peer_link, out,
+                 [&](send_queue& queue) noexcept { return net.post(peer_link, queue); }}
         .send();
   }
-  /// So that a flood does not keep a thread in one look.
+  /// So that a flood does not keep a thread in one poll.
   [[nodiscard]] std::size_t most_slices() const noexcept {
     return own_->options().bulk_in_flight / own_->options().bulk_slice;
   }
@@ -87,7 +91,7 @@ class slice_rounds {
   std::span<link> links_;
   registered::spin_guard sending_;  ///< taken after the lock of a link, or while links are tried
   std::size_t first_served_ = 0;    ///< under `sending_`
-  std::atomic<std::uint32_t> looks_{0};
+  std::atomic<std::uint32_t> polls_{0};
 };
 
 }  // namespace peerbus::detail::rdma

@@ -26,8 +26,12 @@ namespace peerbus::detail::rdma {
 template <class Post>
 class slice {
  public:
-  slice(const resources& own, link& to, outgoing& out, Post post) noexcept
-      : own_{&own}, link_{&to}, out_{&out}, post_{post}, bytes_left_{own.options().bulk_slice} {}
+  slice(const resources& own, link& peer_link, outgoing& out, Post post) noexcept
+      : own_{&own},
+        link_{&peer_link},
+        out_{&out},
+        post_{post},
+        bytes_left_{own.options().bulk_slice} {}
 
   /// Notes calls of up to `bulk_slice` bytes together, and posts them.
   /// Returns: whether anything was noted. Nothing is if the queue pairs have no room.

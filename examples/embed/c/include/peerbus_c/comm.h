@@ -24,10 +24,10 @@ typedef struct peerbus_comm_options {
 /** The place where the ranks of a group meet, on one host, and the caller's number among them. */
 typedef struct peerbus_place {
   uint32_t struct_bytes; /**< sizeof(peerbus_place) */
-  uint32_t port;         /**< number of the meeting point; 0: 29500. No port is opened */
+  uint32_t port;         /**< number of the rendezvous point; 0: 29500. No port is opened */
   uint64_t rank;         /**< of the caller, below `size` */
   uint64_t size;         /**< number of ranks, at least 1 */
-  const char *address;   /**< part of the meeting point's name; NULL: 127.0.0.1 */
+  const char *address;   /**< part of the rendezvous point's name; NULL: 127.0.0.1 */
   const char *job;       /**< keeps ranks of another job away; NULL: none */
 } peerbus_place;
 

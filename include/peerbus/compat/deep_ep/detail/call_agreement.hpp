@@ -144,7 +144,7 @@ class call_agreement final : public moe::wait_watch {
     for (const rank_id peer : board_.group().peers())
       if (const auto statement = board_.next(peer))
         call = std::min(call.value_or(statement->call), statement->call);
-    if (!call) call = started_.look(board_);
+    if (!call) call = started_.poll(board_);
     if (!call || *call > calls_) return;
     const outcome settled = exchange(statement(*call), until);
     started_.decided(settled.call);

@@ -26,7 +26,7 @@ class started_calls {
   /// Adds the operation of a call.
   void add(const started_operation& begun) noexcept {
     operations_[begun.call % remembered] = begun;
-    looks_ = 0;
+    polls_ = 0;
   }
   /// Forgets the operation of `call`, which all ranks have prepared and may yet replace.
   void forget(std::uint64_t call) noexcept { operations_[call % remembered] = {}; }
@@ -39,11 +39,11 @@ class started_calls {
   }
 
   /// Looks once during a wait. Returns the earliest call for which a peer has told another
-  /// operation than this rank's, if the look before found it too: a peer may only be late.
+  /// operation than this rank's, if the poll before found it too: a peer may only be late.
   /// Cost: one signal to each peer for each call, at most once.
-  [[nodiscard]] std::optional<std::uint64_t> look(statement_board& board) {
-    constexpr std::size_t looks_before_telling = 4;  // About 15 ms after the wait began.
-    if (++looks_ >= looks_before_telling) tell(board);
+  [[nodiscard]] std::optional<std::uint64_t> poll(statement_board& board) {
+    constexpr std::size_t polls_before_telling = 4;  // About 15 ms after the wait began.
+    if (++polls_ >= polls_before_telling) tell(board);
     const std::uint64_t differing = differing_call(board);
     const bool again = differing != 0 && differing == suspected_;
     suspected_ = differing;
@@ -86,8 +86,8 @@ class started_calls {
   std::array<started_operation, remembered> operations_{};
   std::array<std::uint64_t, remembered> told_{};  ///< the latest word of each
   std::uint64_t decided_ = 0;
-  std::uint64_t suspected_ = 0;  ///< what the look before has found
-  std::size_t looks_ = 0;        ///< since the latest call
+  std::uint64_t suspected_ = 0;  ///< what the poll before has found
+  std::size_t polls_ = 0;        ///< since the latest call
 };
 
 }  // namespace peerbus::deep_ep::detail

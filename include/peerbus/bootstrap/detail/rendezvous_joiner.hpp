@@ -18,8 +18,8 @@
 #include <peerbus/bootstrap/detail/failure.hpp>
 #include <peerbus/bootstrap/detail/frame.hpp>
 #include <peerbus/bootstrap/detail/hello.hpp>
-#include <peerbus/bootstrap/detail/meeting.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/detail/rendezvous.hpp>
 #include <peerbus/bootstrap/detail/star_leaf.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -30,19 +30,19 @@
 
 namespace peerbus::detail {
 
-/// The connections and files that a non-zero rank holds after the meeting.
+/// The connections and files that a non-zero rank holds after the rendezvous.
 struct joined {
   std::vector<connection> connections;  ///< to rank 0, by channel
   std::vector<unique_fd> files;         ///< from rank 0
 };
 
-/// A non-zero rank's part of a meeting: it calls rank 0 until all ranks have come. Until the
+/// A non-zero rank's part of a rendezvous: it calls rank 0 until all ranks have come. Until the
 /// handshake is done, it does not trust the process that answers, just as rank 0 does not trust its
 /// callers.
-class meeting_joiner {
+class rendezvous_joiner {
  public:
   /// Prepares the hello. The place must outlive this object.
-  meeting_joiner(meeting_place& place, const meeting& ours)
+  rendezvous_joiner(rendezvous_place& place, const rendezvous& ours)
       : place_{place}, ours_{ours}, attempts_(place.channels()) {
     greeting_.rank = static_cast<std::uint32_t>(ours.rank);
     greeting_.size = static_cast<std::uint32_t>(ours.size);
@@ -223,8 +223,8 @@ class meeting_joiner {
                                       "MASTER_PORT")};
   }
 
-  meeting_place& place_;
-  meeting ours_;
+  rendezvous_place& place_;
+  rendezvous ours_;
   hello greeting_;
   std::vector<attempt> attempts_;
   bool was_there_ = false;  ///< a process has hung up on this rank

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <peerbus/bootstrap/detail/connection.hpp>
-#include <peerbus/bootstrap/detail/meeting.hpp>
+#include <peerbus/bootstrap/detail/rendezvous.hpp>
 #include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -29,11 +29,11 @@ namespace peerbus::detail {
 /// An abstract socket address. It has no file, and its name becomes free when rank 0 closes the
 /// socket or dies. The user id in the name keeps users apart. Another user can still take the name,
 /// so both ends check the user of the other end.
-struct meeting_point {
+struct rendezvous_point {
   sockaddr_un address{};
   socklen_t bytes = 0;
 
-  explicit meeting_point(const launch_settings& settings) {
+  explicit rendezvous_point(const launch_settings& settings) {
     std::string name = concat("peerbus/", ::geteuid(), "/", settings.port, "/", settings.address,
                               "/", settings.job);
     constexpr std::size_t room = sizeof address.sun_path - 1;
@@ -64,9 +64,9 @@ inline std::optional<ucred> peer_of(int socket) noexcept {
 }
 
 /// A Unix socket where ranks of one host meet. Every process of the same user may call.
-class local_meeting_place final : public meeting_place {
+class local_rendezvous_place final : public rendezvous_place {
  public:
-  explicit local_meeting_place(const launch_settings& settings)
+  explicit local_rendezvous_place(const launch_settings& settings)
       : settings_{settings}, point_{settings} {}
 
   [[nodiscard]] std::string describe() const override {
@@ -133,7 +133,7 @@ class local_meeting_place final : public meeting_place {
   }
 
   launch_settings settings_;
-  meeting_point point_;
+  rendezvous_point point_;
 };
 
 }  // namespace peerbus::detail

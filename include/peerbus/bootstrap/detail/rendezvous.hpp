@@ -14,8 +14,9 @@
 
 namespace peerbus::detail {
 
-/// The arguments of one rank for a meeting, in which `size` ranks find each other until a deadline.
-struct meeting {
+/// The arguments of one rank for a rendezvous, in which `size` ranks find each other until a
+/// deadline.
+struct rendezvous {
   std::size_t rank;
   std::size_t size;
   deadline until;
@@ -26,21 +27,21 @@ struct meeting {
 
   /// Returns how long a rank may sleep before it looks again which ranks are still on their way.
   [[nodiscard]] std::chrono::milliseconds pause() const noexcept {
-    return members.are_watched() ? look_around : std::chrono::milliseconds{1000};
+    return members.are_watched() ? poll_pause : std::chrono::milliseconds{1000};
   }
 };
 
 /// A place where ranks meet, such as a socket name or a port, and the rule which processes may
-/// connect. Rank 0 opens the place and the other ranks call. `meeting_host` and `meeting_joiner` do
-/// the rest, which is the same for all places.
+/// connect. Rank 0 opens the place and the other ranks call. `rendezvous_host` and
+/// `rendezvous_joiner` do the rest, which is the same for all places.
 ///
 /// A connection that a function takes or returns has not completed its handshake.
-class meeting_place {
+class rendezvous_place {
  public:
-  meeting_place() = default;
-  meeting_place(const meeting_place&) = delete;
-  meeting_place& operator=(const meeting_place&) = delete;
-  virtual ~meeting_place() = default;
+  rendezvous_place() = default;
+  rendezvous_place(const rendezvous_place&) = delete;
+  rendezvous_place& operator=(const rendezvous_place&) = delete;
+  virtual ~rendezvous_place() = default;
 
   /// Returns text such as "node0:29500", for messages.
   [[nodiscard]] virtual std::string describe() const = 0;

@@ -19,9 +19,9 @@
 #include <peerbus/bootstrap/detail/failure.hpp>
 #include <peerbus/bootstrap/detail/frame.hpp>
 #include <peerbus/bootstrap/detail/hello.hpp>
-#include <peerbus/bootstrap/detail/meeting.hpp>
-#include <peerbus/bootstrap/detail/meeting_joiner.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/detail/rendezvous.hpp>
+#include <peerbus/bootstrap/detail/rendezvous_joiner.hpp>
 #include <peerbus/bootstrap/detail/star_leaf.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -32,12 +32,12 @@
 
 namespace peerbus::detail {
 
-/// Rank 0's part of a meeting: it listens at the place until all other ranks have come.
-class meeting_host {
+/// Rank 0's part of a rendezvous: it listens at the place until all other ranks have come.
+class rendezvous_host {
  public:
   /// Opens the place, which must outlive this object.
   /// Throws: `error` mismatch if another process answers as rank 0 there, system.
-  meeting_host(meeting_place& place, const meeting& ours)
+  rendezvous_host(rendezvous_place& place, const rendezvous& ours)
       : place_{place},
         ours_{ours},
         callers_{place, place.channels() * ours.size + 64},
@@ -49,9 +49,9 @@ class meeting_host {
       challenge_other_host();
     }
   }
-  meeting_host(const meeting_host&) = delete;
-  meeting_host& operator=(const meeting_host&) = delete;
-  ~meeting_host() = default;
+  rendezvous_host(const rendezvous_host&) = delete;
+  rendezvous_host& operator=(const rendezvous_host&) = delete;
+  ~rendezvous_host() = default;
 
   /// Waits for all ranks and sends `files` to each of them. If rank 0 itself has failed with
   /// `own_failure`, tells it to the ranks that come and throws it.
@@ -96,7 +96,7 @@ class meeting_host {
   void challenge_other_host() const {
     try {
       const auto soon = deadline::after(std::chrono::milliseconds{100});
-      (void)meeting_joiner{place_, {ours_.rank, ours_.size, earlier(soon, ours_.until)}}.join(0);
+      (void)rendezvous_joiner{place_, {ours_.rank, ours_.size, earlier(soon, ours_.until)}}.join(0);
     } catch (const error& caught) {
       const bool may_go = caught.code() == errc::peer_dead || caught.code() == errc::timed_out;
       if (!may_go)
@@ -128,7 +128,7 @@ class meeting_host {
     std::vector<pollfd> entries;
     std::size_t gone = 0;
     while (1 + complete_ + std::max(turned_away_.size(), gone) < ours_.size) {
-      const bool last_look = until.expired();
+      const bool last_poll = until.expired();
       entries.clear();
       for (const unique_fd& listener : listeners_) entries.push_back({listener.get(), POLLIN, 0});
       callers_.append_entries(entries);
@@ -163,7 +163,7 @@ class meeting_host {
         ++gone;
         object(was_gone(peer));
       }
-      if (last_look) break;
+      if (last_poll) break;
     }
     if (!why && 1 + complete_ < ours_.size) return absent();
     return why;
@@ -272,8 +272,8 @@ class meeting_host {
     }
   }
 
-  meeting_place& place_;
-  meeting ours_;
+  rendezvous_place& place_;
+  rendezvous ours_;
   std::vector<unique_fd> listeners_;
   callers callers_;
   std::vector<seat> seats_;

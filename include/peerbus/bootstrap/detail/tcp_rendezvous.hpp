@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <peerbus/bootstrap/detail/connection.hpp>
-#include <peerbus/bootstrap/detail/meeting.hpp>
+#include <peerbus/bootstrap/detail/rendezvous.hpp>
 #include <peerbus/bootstrap/detail/tcp_place.hpp>
 #include <peerbus/bootstrap/detail/tcp_socket.hpp>
 #include <peerbus/bootstrap/detail/tcp_tls.hpp>
@@ -33,10 +33,10 @@ enum tcp_channel : std::size_t {
 };
 
 /// A TCP port where ranks meet. Every process that knows the group's secret may call.
-class tcp_meeting_place final : public meeting_place {
+class tcp_rendezvous_place final : public rendezvous_place {
  public:
   /// Resolves the address of the place. Throws: `error` as `find_place`, system.
-  tcp_meeting_place(const tcp_settings& settings, deadline until)
+  tcp_rendezvous_place(const tcp_settings& settings, deadline until)
       : settings_{settings},
         addresses_{find_place(settings, until)},
         group_{std::make_shared<const tls_group>(settings.secret, settings.job)} {}
@@ -58,7 +58,7 @@ class tcp_meeting_place final : public meeting_place {
   }
   [[nodiscard]] std::string describe_addresses() const override {
     const bool is_loopback = std::all_of(addresses_.begin(), addresses_.end(),
-                                         [](const auto& at) { return at.is_loopback(); });
+                                         [](const auto& address) { return address.is_loopback(); });
     return concat(" (", detail::describe_addresses(addresses_),
                   is_loopback ? ", a loopback address, which other hosts cannot reach" : "", ")");
   }

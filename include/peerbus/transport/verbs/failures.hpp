@@ -27,25 +27,26 @@ namespace peerbus::detail::rdma {
 /// "no connection to rank 3 any more: transport retry counter exceeded: …", and the peers that
 /// have not acknowledged requests, with the devices if the rank has several. Empty if there are
 /// none.
-[[nodiscard]] inline std::string describe_trouble(const resources& own,
-                                                  std::span<const link> links) {
+[[nodiscard]] inline std::string describe_failures(const resources& own,
+                                                   std::span<const link> links) {
   const char* const kind = own.is_bulk() ? "bulk " : "";
   std::string text;
-  for (const link& to : links) {
-    const link_failure& failure = to.failure();
-    const std::uint32_t open = to.in_flight();
+  for (const link& peer_link : links) {
+    const link_failure& failure = peer_link.failure();
+    const std::uint32_t open = peer_link.in_flight();
     if (!failure.is_set() && open == 0) continue;
-    const std::size_t on =
-        likely_cause(own, failure.is_set() ? failure.rail() : own.rail_of(to.busiest_queue()));
-    const std::string over = own.rails().size() == 1
-                                 ? std::string{}
-                                 : concat(" over device ", own.rails()[on]->port().device_name());
+    const std::size_t rail_number = likely_cause(
+        own, failure.is_set() ? failure.rail() : own.rail_of(peer_link.busiest_queue()));
+    const std::string over =
+        own.rails().size() == 1
+            ? std::string{}
+            : concat(" over device ", own.rails()[rail_number]->port().device_name());
     text += text.empty() ? "" : "; ";
     text += failure.is_set()
-                ? concat("no ", kind, "connection to ", to.peer(), " any more", over, ": ",
+                ? concat("no ", kind, "connection to ", peer_link.peer(), " any more", over, ": ",
                          failure.describe())
-                : concat(to.peer(), " has not acknowledged ", open, " ", kind, "requests yet", over,
-                         " (its link may be down, or it is busy)");
+                : concat(peer_link.peer(), " has not acknowledged ", open, " ", kind,
+                         "requests yet", over, " (its link may be down, or it is busy)");
   }
   return text;
 }

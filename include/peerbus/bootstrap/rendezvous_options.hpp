@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
+namespace peerbus {
+
+/// The options of `mpi_bootstrap` and `pmix_bootstrap`. Only those of rank 0 are used.
+struct rendezvous_options {
+  /// A name or an address (IPv4 or IPv6) by which all ranks reach the host of rank 0. If empty, the
+  /// host's own name. Not needed if all ranks are on one host.
+  std::string address;
+  /// Meets over TCP even if all ranks are on one host. Needed if the ranks of one host are in
+  /// containers with different networks.
+  bool over_tcp = false;
+};
+/// The former name of `rendezvous_options`.
+using meeting_options [[deprecated("use rendezvous_options")]] = rendezvous_options;
+
+}  // namespace peerbus
