@@ -122,7 +122,8 @@ template <class Make>
 
 /// Does as `on_all_ranks`, but for a `make()` that is itself a collective of the ranks of `boot`.
 /// All ranks also learn of what only one rank meets after it, such as a lack of memory.
-/// Throws, on all ranks: as `on_all_ranks`. Throws, on this rank: as `objection_of_collective`.
+/// Throws, on all ranks: as `on_all_ranks`.
+/// Throws, on this rank: as `objection_of_collective`.
 template <class Make>
 [[nodiscard]] auto collective_on_all_ranks(bootstrap& boot, std::string_view what, deadline until,
                                            Make&& make) {

@@ -97,15 +97,15 @@ class bootstrap {
   /// contributions of all ranks together have at most 1 GiB. `doing` names the purpose in errors.
   /// It must be the same on all ranks, because it shows when ranks have called different
   /// collectives. The caller owns the descriptors in the result. While this call waits, it advances
-  /// `idle()` as often as `idle_work::advance` asks for. Cost: between processes, a message from
-  /// each rank to rank 0 and one back that carries all contributions; between threads, a copy of
-  /// all contributions per rank. Allocates. A failure ends this call with the same text on every
-  /// rank that takes part. A rank that already has its result gets the failure in its next call.
-  /// All later calls throw `poisoned`. If rank 0 does not respond, the call may end up to a second
-  /// after `until`. Throws: `error` timed_out (naming the missing ranks), peer_dead, mismatch
-  /// (different `doing`), invalid_argument (too many bytes, a child that the rank forked),
-  /// unsupported (a descriptor that cannot travel to another host), out_of_memory, poisoned,
-  /// system.
+  /// `idle()` as often as `idle_work::advance` asks for.
+  /// Cost: between processes, a message from each rank to rank 0 and one back that carries all
+  /// contributions; between threads, a copy of all contributions per rank. Allocates. A failure
+  /// ends this call with the same text on every rank that takes part. A rank that already has its
+  /// result gets the failure in its next call. All later calls throw `poisoned`. If rank 0 does not
+  /// respond, the call may end up to a second after `until`.
+  /// Throws: `error` timed_out (naming the missing ranks), peer_dead, mismatch (different `doing`),
+  /// invalid_argument (too many bytes, a child that the rank forked), unsupported (a descriptor
+  /// that cannot travel to another host), out_of_memory, poisoned, system.
   [[nodiscard]] virtual std::vector<contribution> allgather(contribution own_part, deadline until,
                                                             std::string_view doing) = 0;
 
@@ -138,8 +138,9 @@ class bootstrap {
   /// over TCP make new connections for the subgroup.
   /// Throws, on all ranks of this bootstrap, which stays usable: `agreed_error` invalid_argument (a
   /// list that is empty, names a rank twice, names a rank that does not exist, or lacks the
-  /// caller), mismatch (lists of members that differ), system. Throws, on the affected ranks:
-  /// `error` as `allgather` of this bootstrap or, with the members named, of the subgroup.
+  /// caller), mismatch (lists of members that differ), system.
+  /// Throws, on the affected ranks: `error` as `allgather` of this bootstrap or, with the members
+  /// named, of the subgroup.
   [[nodiscard]] std::unique_ptr<bootstrap> subgroup(
       const std::vector<rank_id>& ranks,
       deadline until = deadline::after(std::chrono::seconds{30}));

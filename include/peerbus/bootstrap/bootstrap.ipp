@@ -34,7 +34,8 @@ PEERBUS_INLINE std::optional<error> objection_to_list(const std::vector<rank_id>
   return std::nullopt;
 }
 
-/// Checks that all members of each rank's list have the same list. Throws: `agreed_error` mismatch.
+/// Checks that all members of each rank's list have the same list.
+/// Throws: `agreed_error` mismatch.
 PEERBUS_INLINE void require_equal_lists(const std::vector<std::vector<rank_id>>& lists) {
   const auto require_equal = [&](rank_id rank, rank_id other) {
     if (lists[rank.index()] == lists[other.index()]) return;

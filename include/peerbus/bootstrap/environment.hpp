@@ -20,7 +20,8 @@ struct met_ranks;
 
 /// Collective: makes a subgroup whose members meet on this host at the place that `settings` name.
 /// If the parent of `members` reports that one of them has ended before it came, the call fails at
-/// once. Throws: `error` as the constructor of `environment_bootstrap`.
+/// once.
+/// Throws: `error` as the constructor of `environment_bootstrap`.
 std::unique_ptr<bootstrap> join_on_this_host(const launch_settings& settings, deadline until,
                                              const awaited_members& members);
 

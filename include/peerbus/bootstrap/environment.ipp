@@ -33,8 +33,8 @@ struct met_ranks {
   state_page states;
   std::unique_ptr<star> connections;
 
-  /// Collective: meets the other ranks. Throws: `error` as the constructor of
-  /// `environment_bootstrap`.
+  /// Collective: meets the other ranks.
+  /// Throws: `error` as the constructor of `environment_bootstrap`.
   static met_ranks at(const launch_settings& settings, deadline until,
                       const awaited_members& members = {}) {
     if (settings.size == 0 || settings.size > most_ranks)

@@ -111,7 +111,8 @@ inline std::unique_ptr<star> take_connections(rank_id rank, std::vector<connecti
 /// Returns whether a write to the standard output has failed in this process.
 inline bool has_lost_output() noexcept { return std::ferror(stdout) != 0 || std::cout.bad(); }
 
-/// Writes what is buffered. Returns: whether that and the earlier writes of this rank succeeded.
+/// Writes what is buffered.
+/// Returns: whether that and the earlier writes of this rank succeeded.
 /// `had_lost`: whether one had failed before the rank began.
 inline bool flush_output(bool had_lost) noexcept {
   // Without a standard stream, as in a daemon, there is nobody to whom output could be lost. stdio
@@ -168,8 +169,8 @@ inline void die_with_parent(pid_t parent) noexcept {
   if (::getppid() != parent) ::_exit(128 + SIGKILL);
 }
 
-/// Checks that the exit statuses of children can be read. Throws: `error` invalid_argument if
-/// SIGCHLD is ignored.
+/// Checks that the exit statuses of children can be read.
+/// Throws: `error` invalid_argument if SIGCHLD is ignored.
 inline void refuse_lost_statuses() {
   struct sigaction action{};
   if (::sigaction(SIGCHLD, nullptr, &action) == 0 &&

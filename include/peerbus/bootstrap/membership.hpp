@@ -46,7 +46,8 @@ class membership_source {
   virtual void look() noexcept = 0;
   /// Sends the final state of this rank to the other ranks.
   virtual void tell(rank_state state) noexcept = 0;
-  /// Waits until `peer` has ended, for at most `patience`. Returns: whether `peer` has ended.
+  /// Waits until `peer` has ended, for at most `patience`.
+  /// Returns: whether `peer` has ended.
   virtual bool ends_within(rank_id peer, std::chrono::milliseconds patience) noexcept = 0;
 };
 /// The former name of `membership_source`.
@@ -102,8 +103,9 @@ class membership {
   /// announcement. The states `died`, `followed` and `lost` are returned as `failed`.
   [[nodiscard]] rank_state state(rank_id peer) const noexcept;
 
-  /// Returns the lowest other rank whose state is `failed`, if there is one. Cost: at most two
-  /// system calls if no rank has ended since the last poll, and two atomic loads per rank.
+  /// Returns the lowest other rank whose state is `failed`, if there is one.
+  /// Cost: at most two system calls if no rank has ended since the last poll, and two atomic loads
+  /// per rank.
   [[nodiscard]] std::optional<rank_id> first_failed() const noexcept;
 
   /// Returns `peer_dead` if waiting for `awaited` is hopeless, else `ok`. That is so if any other

@@ -47,7 +47,8 @@ struct met_over_tcp {
   std::string address;  ///< an address by which other ranks reach this host
   std::string own_end;  ///< the address of this end of a connection to another host, or empty
 
-  /// Collective: meets the other ranks. Throws: `error` as the constructor of `tcp_bootstrap`.
+  /// Collective: meets the other ranks.
+  /// Throws: `error` as the constructor of `tcp_bootstrap`.
   static met_over_tcp at(const tcp_settings& settings, deadline until,
                          const awaited_members& members = {}) {
     check_settings(settings);

@@ -46,8 +46,8 @@ struct transport_capabilities {
 ///     on all ranks or on none. The memory is zero. A window may be destroyed at any time after the
 ///     owner's last operation on it; destruction is not collective, and the transport keeps the
 ///     memory for peers that still reach for it. A window can be moved, also into another, whose
-///     memory is then released. `shape.traffic` is advice: a transport that does
-///     not name `traffic_classes` in `capabilities()` treats windows of all classes alike.
+///     memory is then released. `shape.traffic` is advice: a transport that does not name
+///     `traffic_classes` in `capabilities()` treats windows of all classes alike.
 ///  3. `bus.local(window)` is the caller's own part: `shape.bytes` long, aligned to a cache line.
 ///
 /// Data path. Every function is noexcept, allocates nothing, takes no lock except for a turn at a
@@ -59,9 +59,9 @@ struct transport_capabilities {
 ///     `wait` that proves delivery.
 ///  5. `signal(peer, window, id, value)` makes signal `id` of the peer's part at least `value`,
 ///     after all earlier puts of this rank to that peer are visible there (release), which is
-///     promised for the puts to windows of the same traffic class as `window`. One rank at a
-///     time raises a signal, never to a smaller value than before, which nobody checks. Signals to
-///     one peer in windows of one class arrive in order.
+///     promised for the puts to windows of the same traffic class as `window`. One rank at a time
+///     raises a signal, never to a smaller value than before, which nobody checks. Signals to one
+///     peer in windows of one class arrive in order.
 ///  6. `put_signal(...)` is 4 followed by 5, as one operation where the hardware has one.
 ///  7. `get(peer, window, offset, target)` reads. Done after `flush(peer)`.
 ///  8. `fetch_add(peer, window, offset, addend, before)` adds to the 64-bit word at `offset` (a
@@ -73,7 +73,7 @@ struct transport_capabilities {
 ///     returns `timed_out`, so short waits in a loop, even with a deadline in the past, end with
 ///     `peer_dead` as soon as one long wait does. 10 looks at the signal alone.
 ///  10. `value(window, id)` is the present value of the caller's own signal (acquire), or 0 if
-///  there is no such signal.
+///     there is no such signal.
 ///  11. `flush(peer)`: sources and targets of earlier calls to `peer` are reusable. `quiet()`:
 ///     earlier puts to all peers are visible there. Both hold for windows of all classes.
 ///  12. `progress()` moves things along on transports that need the caller's help.
@@ -103,14 +103,14 @@ struct transport_capabilities {
 ///     this machine's.
 ///  18. `adopt_window(memory, until)` is 2 for memory that the caller has: `memory.data` and
 ///     `memory.signals`, as long on all ranks and all zero, become the caller's part, of the class
-///     `memory.traffic`. Memory that
-///     is missing or not aligned to a cache line is refused as invalid_argument. The transport
-///     keeps `memory.owner` as long as peers may reach for the part. Another transport may raise
-///     the same signals: whichever raises one last has the last word, and none lowers it.
+///     `memory.traffic`. Memory that is missing or not aligned to a cache line is refused as
+///     invalid_argument. The transport keeps `memory.owner` as long as peers may reach for the
+///     part. Another transport may raise the same signals: whichever raises one last has the last
+///     word, and none lowers it.
 ///  19. `local_signals(window)` are the signal words of the caller's own part. Peers that store to
 ///     them do so by `signal_word::raise`.
 ///  20. `arrival_fd()` is a descriptor for `poll`, or -1 if there is none; `arm` then returns
-///  false.
+///     false.
 ///     `arm()` takes what has arrived; if it returns true, what arrives later makes the descriptor
 ///     readable until `disarm()`, which the same thread calls, unless another thread of the rank
 ///     takes it. So callers sleep for milliseconds at most. One thread at a time is armed: `arm`

@@ -74,10 +74,10 @@ class planes : public detail::ranks_of<Near> {
   /// Makes both planes over `boot`. Collective.
   /// Cost: three allgathers, a subgroup, and what `Near` and `Far` take. If either of them has
   /// arrival events, also a window of `Near` and two allgathers of the near ranks. If all ranks are
-  /// near, nothing for `Far`, and no subgroup unless they met over TCP. Throws, on all ranks:
-  /// `error` mismatch if only some ranks name their group; with the group's name and ranks, what
-  /// `Near` throws, such as unsupported if the ranks of a group cannot map each other's memory;
-  /// what `Far` throws on a rank, also if it throws on this rank alone.
+  /// near, nothing for `Far`, and no subgroup unless they met over TCP.
+  /// Throws, on all ranks: `error` mismatch if only some ranks name their group; with the group's
+  /// name and ranks, what `Near` throws, such as unsupported if the ranks of a group cannot map
+  /// each other's memory; what `Far` throws on a rank, also if it throws on this rank alone.
   explicit planes(bootstrap& boot, const planes_options& options = {}, Wait policy = {})
     requires std::constructible_from<Near, bootstrap&> && std::constructible_from<Far, bootstrap&>
       : planes{boot, options, [](bootstrap& group) { return Near{group}; },

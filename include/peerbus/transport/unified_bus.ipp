@@ -28,7 +28,8 @@ PEERBUS_INLINE std::size_t file_bytes(window_shape shape) noexcept {
   return align_up(bytes, bytes >= huge_page_bytes ? huge_page_bytes : 4096);
 }
 
-/// Maps the memory files of all ranks. Throws: `error` mismatch, out_of_memory.
+/// Maps the memory files of all ranks.
+/// Throws: `error` mismatch, out_of_memory.
 inline std::shared_ptr<const mapping> map_files(std::span<const int> files, std::size_t bytes) {
   for (const rank_id owner : all_ranks{files.size()}) {
     struct stat status{};

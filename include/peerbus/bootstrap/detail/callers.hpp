@@ -76,7 +76,8 @@ class callers {
   }
 
   /// Accepts up to 64 callers that wait at `listener`. The number is bounded so that a crowd of
-  /// strangers cannot keep rank 0 from its deadline. Throws: `error` system.
+  /// strangers cannot keep rank 0 from its deadline.
+  /// Throws: `error` system.
   void accept_some(const unique_fd& listener) {
     for (int attempt = 0; attempt < 64; ++attempt) {
       auto socket = unique_fd::above_standard(

@@ -30,7 +30,8 @@ struct failure {
 }
 
 /// Refuses a collective in a child that the rank forked: what it sends would be taken for the
-/// rank's. Throws: `error` invalid_argument.
+/// rank's.
+/// Throws: `error` invalid_argument.
 inline void refuse_child(const membership& members, std::string_view doing) {
   if (members.is_here()) return;
   throw error{errc::invalid_argument,

@@ -66,7 +66,8 @@ struct hello {
     return decoded;
   }
 
-  /// Draws a random process id. Throws: `error` system.
+  /// Draws a random process id.
+  /// Throws: `error` system.
   [[nodiscard]] static process_id make_process_id() {
     process_id made;
     static_assert(made.size() <= 256, "getrandom gives these whole, without an interruption");

@@ -88,8 +88,8 @@ inline std::optional<launch_ancestor> find_owner_of(const launcher_names& names)
   return found && found->is == launch_ancestor::role::shell && !is_one_rank ? std::nullopt : found;
 }
 
-/// Returns the number in `text`. Throws: `error` invalid_argument unless `text` is a whole number
-/// from `least` to `most`.
+/// Returns the number in `text`.
+/// Throws: `error` invalid_argument unless `text` is a whole number from `least` to `most`.
 inline std::size_t parse_variable(const char* name, std::string_view text, std::size_t least,
                                   std::size_t most, std::string_view meaning) {
   std::size_t value = 0;
@@ -102,8 +102,8 @@ inline std::size_t parse_variable(const char* name, std::string_view text, std::
   return value;
 }
 
-/// Returns the number in a variable that must be set because the variable `beside` is. Throws:
-/// `error` invalid_argument.
+/// Returns the number in a variable that must be set because the variable `beside` is.
+/// Throws: `error` invalid_argument.
 inline std::size_t required_variable(const char* name, std::size_t least, std::size_t most,
                                      std::string_view meaning, const char* beside) {
   const auto text = variable(name);
@@ -165,9 +165,9 @@ inline std::string sign_of_another_place(const launcher_names& used, std::size_t
 
 enum class hosts { one, any };
 
-/// Reads the settings from the environment. Throws: `error` invalid_argument, with the variable
-/// that is missing or wrong; unsupported if only one host is `allowed` and the launcher reports
-/// others.
+/// Reads the settings from the environment.
+/// Throws: `error` invalid_argument, with the variable that is missing or wrong; unsupported if
+/// only one host is `allowed` and the launcher reports others.
 inline launch_settings read_launch_settings(hosts allowed = hosts::one) {
   const launcher_names* names = find_launcher();
   if (const auto chosen = variable(rank_choice); chosen && names == nullptr)

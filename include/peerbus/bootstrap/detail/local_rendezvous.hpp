@@ -124,7 +124,8 @@ class local_rendezvous_place final : public rendezvous_place {
   }
 
  private:
-  /// Makes a socket that does not block. Throws: `error` system.
+  /// Makes a socket that does not block.
+  /// Throws: `error` system.
   [[nodiscard]] static unique_fd make_socket() {
     auto made =
         unique_fd::above_standard(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

@@ -18,7 +18,8 @@
 
 namespace peerbus::detail {
 
-/// Checks the result of an MPI function. Throws: `error` system with MPI's text.
+/// Checks the result of an MPI function.
+/// Throws: `error` system with MPI's text.
 inline void require_mpi(int code, std::string_view doing) {
   if (code == MPI_SUCCESS) return;
   std::array<char, MPI_MAX_ERROR_STRING> text{};
@@ -113,7 +114,8 @@ class mpi_group {
   }
 
   /// Starts an operation on `memory` and waits for it. MPI cannot cancel a collective, so after a
-  /// time-out `memory` stays allocated forever. Returns: `memory`.
+  /// time-out `memory` stays allocated forever.
+  /// Returns: `memory`.
   template <class T, class Start>
   [[nodiscard]] static std::unique_ptr<T> finish(std::unique_ptr<T> memory, deadline until,
                                                  std::string_view doing, Start start) {

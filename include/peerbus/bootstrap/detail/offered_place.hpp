@@ -27,7 +27,8 @@
 
 namespace peerbus::detail {
 
-/// Returns 32 random hexadecimal digits. Throws: `error` system.
+/// Returns 32 random hexadecimal digits.
+/// Throws: `error` system.
 inline std::string draw_digits() {
   std::array<unsigned char, 16> random{};
   if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
@@ -49,7 +50,8 @@ struct offered_place {
   /// The socket that reserves the port until the first member listens there.
   unique_fd keeper;
 
-  /// Makes a place with a random name, which no other group has. Throws: `error` system.
+  /// Makes a place with a random name, which no other group has.
+  /// Throws: `error` system.
   static offered_place on_this_host() {
     offered_place made;
     made.address = draw_digits();
@@ -59,7 +61,8 @@ struct offered_place {
   /// Makes a place with a free port of this host, which other ranks reach at `address`. A socket is
   /// bound to the port and does not listen, so that the system does not give the port to other
   /// processes. Another socket may still listen there if both have SO_REUSEADDR, as those of
-  /// `listen_at` have. Throws: `error` system.
+  /// `listen_at` have.
+  /// Throws: `error` system.
   static offered_place of_network(const std::string& address) {
     for (const int family : {AF_INET6, AF_INET}) {
       unique_fd socket = tcp_socket(family);
@@ -87,7 +90,8 @@ struct offered_place {
     std::copy(text.begin(), text.end(), std::copy(number.begin(), number.end(), bytes.begin()));
     return bytes;
   }
-  /// Decodes a place. Throws: `error` system if `bytes` are too few.
+  /// Decodes a place.
+  /// Throws: `error` system if `bytes` are too few.
   static offered_place decode(std::span<const std::byte> bytes) {
     offered_place read;
     if (bytes.size() <= sizeof read.port)

@@ -39,8 +39,8 @@ inline unique_fd open_pidfd(pid_t pid) noexcept {
 #endif
 }
 
-/// Returns both ends of a Unix stream connection between rank 0 and `leaf`, in this order. Throws:
-/// `error` system.
+/// Returns both ends of a Unix stream connection between rank 0 and `leaf`, in this order.
+/// Throws: `error` system.
 inline std::pair<unique_fd, unique_fd> connected_pair(rank_id leaf) {
   int ends[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
@@ -52,7 +52,8 @@ inline std::pair<unique_fd, unique_fd> connected_pair(rank_id leaf) {
   return made;
 }
 
-/// Returns a duplicate of `fd`, which is empty if `fd` is. Throws: `error` system.
+/// Returns a duplicate of `fd`, which is empty if `fd` is.
+/// Throws: `error` system.
 inline unique_fd duplicate(const unique_fd& fd) {
   if (!fd) return {};
   auto copy = unique_fd::above_standard(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));

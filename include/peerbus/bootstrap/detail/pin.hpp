@@ -13,7 +13,8 @@
 
 namespace peerbus::detail {
 
-/// Pins the calling thread to one core. Throws: `error` system.
+/// Pins the calling thread to one core.
+/// Throws: `error` system.
 inline void pin_to_core(std::uint32_t core) {
   const std::size_t bytes = CPU_ALLOC_SIZE(core + 1);
   const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set{

@@ -27,7 +27,8 @@ using pmix_value = std::unique_ptr<pmix_value_t, pmix_delete>;
 /// The job of a process, as PMIx knows it.
 class pmix_job {
  public:
-  /// Checks that PMIx is running. Throws: `error` invalid_argument, system.
+  /// Checks that PMIx is running.
+  /// Throws: `error` invalid_argument, system.
   explicit pmix_job(const pmix_proc_t& self) : self_{self} {
     if (::PMIx_Initialized() == 0)
       throw bad(
@@ -42,11 +43,12 @@ class pmix_job {
   [[nodiscard]] std::size_t rank() const noexcept { return self_.rank; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] std::string name() const { return self_.nspace; }
-  /// Returns whether PMIx has all ranks of the job on one node. Throws: `error` system.
+  /// Returns whether PMIx has all ranks of the job on one node.
+  /// Throws: `error` system.
   [[nodiscard]] bool is_one_host() const { return number(PMIX_LOCAL_SIZE) == size_; }
 
-  /// Gives `text` of rank 0 to all ranks. Throws: `error` invalid_argument if rank 0 has done so
-  /// before with the same `key`; system.
+  /// Gives `text` of rank 0 to all ranks.
+  /// Throws: `error` invalid_argument if rank 0 has done so before with the same `key`; system.
   void publish(const std::string& key, std::string text) const {
     const auto of_this_process = PMIX_OPTIONAL;
     if (get(self_, key, of_this_process, true, PMIX_BOOL).code == PMIX_SUCCESS)
@@ -57,7 +59,8 @@ class pmix_job {
     require(::PMIx_Put(PMIX_GLOBAL, key.c_str(), &value), "putting the meeting place");
     require(::PMIx_Commit(), "committing the meeting place");
   }
-  /// Waits until rank 0 has published a text and returns it. Throws: `error` timed_out, system.
+  /// Waits until rank 0 has published a text and returns it.
+  /// Throws: `error` timed_out, system.
   [[nodiscard]] std::string take(const std::string& key, deadline until) const {
     const auto span = until.remaining();
     const auto whole = std::chrono::ceil<std::chrono::seconds>(span).count();

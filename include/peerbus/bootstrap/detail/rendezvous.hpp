@@ -50,7 +50,8 @@ class rendezvous_place {
   /// Sets the socket options of a connection for its channel, after the handshake.
   virtual void tune(const connection& /*link*/, std::size_t /*channel*/) const noexcept {}
 
-  /// Returns listening sockets, or none if another process has the place. Throws: `error` system.
+  /// Returns listening sockets, or none if another process has the place.
+  /// Throws: `error` system.
   [[nodiscard]] virtual std::vector<unique_fd> open() = 0;
   /// Returns the connection to a caller, or an empty one if the caller is refused.
   [[nodiscard]] virtual connection admit(unique_fd caller) = 0;
@@ -60,7 +61,8 @@ class rendezvous_place {
   [[nodiscard]] virtual std::string describe_addresses() const { return {}; }
 
   /// Calls rank 0 once. Returns the connection, or an empty one with errno set if rank 0 does not
-  /// answer yet. Throws: `error` system.
+  /// answer yet.
+  /// Throws: `error` system.
   [[nodiscard]] virtual connection call(deadline until) = 0;
   /// Describes why rank 0 may be out of reach, after `call` has set errno to `number`.
   [[nodiscard]] virtual std::string describe_silence(int number) const = 0;

@@ -55,8 +55,9 @@ class rendezvous_host {
 
   /// Waits for all ranks and sends `files` to each of them. If rank 0 itself has failed with
   /// `own_failure`, tells it to the ranks that come and throws it.
-  /// Returns: the connections by rank and channel; those of rank 0 are empty. Throws: `error`
-  /// timed_out, mismatch, peer_dead, system. The ranks that came get the same error.
+  /// Returns: the connections by rank and channel; those of rank 0 are empty.
+  /// Throws: `error` timed_out, mismatch, peer_dead, system. The ranks that came get the same
+  /// error.
   std::vector<std::vector<connection>> gather(std::span<const int> files,
                                               const std::optional<failure>& own_failure = {}) {
     std::optional<failure> why;

@@ -50,8 +50,9 @@ class rendezvous_joiner {
   }
 
   /// Calls rank 0 until rank 0 reports that all ranks have come and sends `files` files. Rank 0 may
-  /// start later than this rank. Throws: `error` with the reason for which rank 0 refused, mismatch
-  /// if rank 0 has another secret, peer_dead, timed_out, system.
+  /// start later than this rank.
+  /// Throws: `error` with the reason for which rank 0 refused, mismatch if rank 0 has another
+  /// secret, peer_dead, timed_out, system.
   joined join(std::uint32_t files) {
     frame_reader reader{0, files};
     std::optional<deadline> last_word;

@@ -37,7 +37,8 @@ class star_bootstrap : public bootstrap {
                  std::unique_ptr<star> connections);
 
   /// Collective: exchanges pidfds, by which ranks see each other's death at once, and the usable
-  /// cores. Throws: `error` as `allgather`.
+  /// cores.
+  /// Throws: `error` as `allgather`.
   void meet(const state_page& states, deadline until);
 
  private:
@@ -51,7 +52,8 @@ class star_bootstrap : public bootstrap {
 /// left, or has failed if an exception destroys it.
 class joined_star : public star_bootstrap {
  public:
-  /// Collective: meets the other ranks. Throws: `error` as `allgather`.
+  /// Collective: meets the other ranks.
+  /// Throws: `error` as `allgather`.
   joined_star(rank_id rank, std::size_t size, const state_page& states,
               std::unique_ptr<star> connections, deadline until);
   joined_star(const joined_star&) = delete;

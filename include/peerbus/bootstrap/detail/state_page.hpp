@@ -20,15 +20,18 @@ namespace peerbus::detail {
 /// name in the file system and ends with the last process that maps it.
 class state_page {
  public:
-  /// Makes a page that child processes inherit. Throws: `error` system.
+  /// Makes a page that child processes inherit.
+  /// Throws: `error` system.
   explicit state_page(std::size_t rank_count) : state_page{rank_count, -1} {}
 
-  /// Makes a file that other processes can `open`. Throws: `error` out_of_memory, system.
+  /// Makes a file that other processes can `open`.
+  /// Throws: `error` out_of_memory, system.
   [[nodiscard]] static unique_fd make_file(std::size_t ranks) {
     return make_memory_file("peerbus-states", bytes_for(ranks));
   }
 
-  /// Maps a file of `make_file`. Throws: `error` system.
+  /// Maps a file of `make_file`.
+  /// Throws: `error` system.
   [[nodiscard]] static state_page open(std::size_t ranks, const unique_fd& file) {
     struct stat found{};
     if (::fstat(file.get(), &found) != 0 ||

@@ -28,7 +28,8 @@ inline std::string_view describe_kind(mode_t mode) noexcept {
 }
 
 /// Checks who may use a secret's file, by libpq's rule: only its owner, and if that is root, its
-/// group may read it. Throws: `error` invalid_argument.
+/// group may read it.
+/// Throws: `error` invalid_argument.
 inline void require_kept_secret(const std::string& path, const struct stat& found) {
   const mode_t wrong = found.st_mode & (found.st_uid == 0 ? 0137U : 0177U);
   if (wrong == 0) return;
@@ -79,8 +80,8 @@ inline std::string read_secret_file(const std::string& path) {
   return text;
 }
 
-/// Returns the secret that the environment gives, or an empty text if there is none. Throws:
-/// `error` as `read_secret_file`, invalid_argument.
+/// Returns the secret that the environment gives, or an empty text if there is none.
+/// Throws: `error` as `read_secret_file`, invalid_argument.
 inline std::string read_secret() {
   const auto text = variable("PEERBUS_SECRET");
   const auto file = variable("PEERBUS_SECRET_FILE");
@@ -107,7 +108,8 @@ inline std::uint16_t choose_port(std::uint16_t master_port) {
   return static_cast<std::uint16_t>(master_port == most ? master_port - 1 : master_port + 1);
 }
 
-/// Reads the settings from the environment. Throws: `error` invalid_argument, system.
+/// Reads the settings from the environment.
+/// Throws: `error` invalid_argument, system.
 inline tcp_settings read_tcp_settings() {
   const launch_settings launched = read_launch_settings(hosts::any);
   tcp_settings read;

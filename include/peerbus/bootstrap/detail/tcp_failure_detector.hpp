@@ -49,8 +49,8 @@ class tcp_failure_detector final : public membership_source {
   using state_word = membership::state_word;
   static constexpr std::size_t news_bytes = 8;
 
-  /// Takes the connections `links` by rank. An entry without a connection is empty. Throws: `error`
-  /// system.
+  /// Takes the connections `links` by rank. An entry without a connection is empty.
+  /// Throws: `error` system.
   tcp_failure_detector(rank_id me, std::vector<connection> links)
       : me_{me}, states_{std::make_unique<state_word[]>(links.size())}, links_(links.size()) {
     told_.reserve(news_bytes * links.size());
@@ -157,8 +157,8 @@ class tcp_failure_detector final : public membership_source {
     }
   }
 
-  /// Takes the complete pieces of news that have arrived from `peer`. Returns: false if a piece is
-  /// invalid.
+  /// Takes the complete pieces of news that have arrived from `peer`.
+  /// Returns: false if a piece is invalid.
   bool take_news(rank_id peer) noexcept {
     link& sender = links_[peer.index()];
     std::size_t offset = 0;

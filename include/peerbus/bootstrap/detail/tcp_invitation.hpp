@@ -28,7 +28,8 @@
 
 namespace peerbus::detail {
 
-/// Returns the name of this host. Throws: `error` system.
+/// Returns the name of this host.
+/// Throws: `error` system.
 inline std::string name_of_host() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0)
@@ -47,7 +48,8 @@ struct invitation {
   std::string secret;
   std::string job;
 
-  /// Makes the invitation of the ranks of `job`. Throws: `error` system.
+  /// Makes the invitation of the ranks of `job`.
+  /// Throws: `error` system.
   static invitation make(const rendezvous_options& options, bool is_one_host, std::string job) {
     invitation made;
     made.is_one_host = is_one_host && !options.over_tcp;
@@ -70,8 +72,8 @@ struct invitation {
     return concat(refusal, "\n", static_cast<int>(why.code()), "\n", why.text());
   }
 
-  /// Decodes an invitation. Throws: `error` with the reason if rank 0 refused; mismatch if the text
-  /// is of another build.
+  /// Decodes an invitation.
+  /// Throws: `error` with the reason if rank 0 refused; mismatch if the text is of another build.
   static invitation decode(std::string_view text) {
     const auto take_line = [&text] {
       const auto line = text.substr(0, text.find('\n'));
@@ -101,8 +103,8 @@ struct invitation {
     return read;
   }
 
-  /// Collective: meets the other ranks. Throws: `error` as the constructors of
-  /// `environment_bootstrap` and `tcp_bootstrap`.
+  /// Collective: meets the other ranks.
+  /// Throws: `error` as the constructors of `environment_bootstrap` and `tcp_bootstrap`.
   [[nodiscard]] std::unique_ptr<bootstrap> meet(std::size_t rank, std::size_t size,
                                                 deadline until) const {
     if (is_one_host) {

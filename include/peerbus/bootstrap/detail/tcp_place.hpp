@@ -32,7 +32,8 @@ inline std::string describe_place(const tcp_settings& settings) {
   return join_host_port(settings.address, std::to_string(settings.port));
 }
 
-/// Checks the settings, without a look at the network. Throws: `error` invalid_argument.
+/// Checks the settings, without a look at the network.
+/// Throws: `error` invalid_argument.
 inline void check_settings(const tcp_settings& given) {
   if (given.size == 0 || given.size > most_ranks)
     throw error{errc::invalid_argument, concat("a world of ", given.size, " ranks was given, ",
@@ -76,7 +77,8 @@ inline std::vector<tcp_address> find_place(const tcp_settings& settings, deadlin
 /// an address or there is no secret, the port is opened at these addresses only. Otherwise it is
 /// opened at every address of the host, because a host may know itself by other addresses than its
 /// callers do.
-/// Returns: listening sockets; none if the port is in use. Throws: `error` system.
+/// Returns: listening sockets; none if the port is in use.
+/// Throws: `error` system.
 inline std::vector<unique_fd> listen_for_ranks(const tcp_settings& settings,
                                                const std::vector<tcp_address>& place) {
   // On the host itself its name may mean a loopback address, and another address on other hosts.

@@ -35,7 +35,8 @@ enum tcp_channel : std::size_t {
 /// A TCP port where ranks meet. Every process that knows the group's secret may call.
 class tcp_rendezvous_place final : public rendezvous_place {
  public:
-  /// Resolves the address of the place. Throws: `error` as `find_place`, system.
+  /// Resolves the address of the place.
+  /// Throws: `error` as `find_place`, system.
   tcp_rendezvous_place(const tcp_settings& settings, deadline until)
       : settings_{settings},
         addresses_{find_place(settings, until)},

@@ -166,7 +166,8 @@ inline unique_fd tcp_socket(int family) noexcept {
       ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
 }
 
-/// Opens a port. Returns: a listening socket, or an empty one with errno set.
+/// Opens a port.
+/// Returns: a listening socket, or an empty one with errno set.
 inline unique_fd listen_at(const tcp_address& address) noexcept {
   unique_fd socket = tcp_socket(address.family());
   if (!socket) return socket;
@@ -216,8 +217,8 @@ inline bool reached_itself(const unique_fd& socket) noexcept {
          ::getpeername(socket.get(), there.get(), &there.size) == 0 && here == there;
 }
 
-/// Tries each address once, for at most a second. Returns: the first connection that succeeds, or
-/// an empty one with errno set.
+/// Tries each address once, for at most a second.
+/// Returns: the first connection that succeeds, or an empty one with errno set.
 inline unique_fd connect_once(const std::vector<tcp_address>& addresses, deadline until) {
   int number = ECONNREFUSED;
   for (const tcp_address& address : addresses) {

@@ -98,8 +98,8 @@ class tls_group {
   static constexpr std::string_view identity_with_secret = "peerbus group with a secret";
   static constexpr std::string_view identity_without_secret = "peerbus group without a secret";
 
-  /// Derives the key from `secret`. The identity ends with `job`, if it is not empty. Throws:
-  /// `error` system.
+  /// Derives the key from `secret`. The identity ends with `job`, if it is not empty.
+  /// Throws: `error` system.
   explicit tls_group(std::string_view secret, std::string_view job = {})
       : identity_{concat(secret.empty() ? identity_without_secret : identity_with_secret,
                          job.empty() ? "" : " of job ", job)},

@@ -33,7 +33,8 @@ namespace peerbus::detail::ofi {
 /// Threads: any.
 class completions {
  public:
-  /// Posts all receives. Throws: `error` system; std::bad_alloc.
+  /// Posts all receives.
+  /// Throws: `error` system; std::bad_alloc.
   completions(const resources& own, std::span<link> links, const window_table& windows)
       : own_{&own},
         links_{links},

@@ -39,7 +39,8 @@ inline void check_options(const fabric_options& options) {
   registered::check_options("fabric", options);
 }
 
-/// Tells the provider where the peers are. Throws: `error` system.
+/// Tells the provider where the peers are.
+/// Throws: `error` system.
 inline void insert_addresses(network& net, const std::vector<bootstrap::contribution>& addresses) {
   for (const rank_id peer : all_ranks{net.size()}) {
     fi_addr_t found = FI_ADDR_NOTAVAIL;
@@ -53,8 +54,9 @@ inline void insert_addresses(network& net, const std::vector<bootstrap::contribu
 
 /// Has each pair of ranks exchange a question and its answer, so that providers which connect when
 /// they first send have done so. The lower rank of a pair asks: providers need not resolve calls
-/// that cross. Throws: `error` timed_out, system if no descriptor is left for a connection, or as
-/// the peer's end.
+/// that cross.
+/// Throws: `error` timed_out, system if no descriptor is left for a connection, or as the peer's
+/// end.
 inline void greet(network& net, const std::vector<bootstrap::contribution>& addresses,
                   deadline until) {
   constexpr std::chrono::milliseconds pause{20};

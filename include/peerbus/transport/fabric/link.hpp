@@ -91,7 +91,8 @@ class link {
   }
 
   /// Asks for an acknowledgement of all puts, unless all is asked for, if the provider takes it
-  /// now. Returns: 0, or libfabric's error.
+  /// now.
+  /// Returns: 0, or libfabric's error.
   [[nodiscard]] long request_ack(outgoing& out) noexcept {
     if (!out.unacked) return 0;
     const long failed = ask(out);

@@ -50,7 +50,8 @@ class link_checks {
   /// Returns whether the peer was told that the link is broken.
   [[nodiscard]] bool has_told() const noexcept { return told_.load(std::memory_order_relaxed); }
 
-  /// Calls `post(kind)` for what is owed. Returns: 0, or its error.
+  /// Calls `post(kind)` for what is owed.
+  /// Returns: 0, or its error.
   template <class Post>
   [[nodiscard]] long send(Post&& post) noexcept {
     if (check_.load(std::memory_order_relaxed)) {
@@ -77,8 +78,8 @@ class link_checks {
   /// The peer can be sent to, so `is_stuck` counts from now on.
   void note_sent() noexcept { last_try_.store(0, std::memory_order_relaxed); }
 
-  /// Calls `post(kind)` for the news that the link is broken, if that is owed. Returns: 0, or
-  /// -FI_EAGAIN.
+  /// Calls `post(kind)` for the news that the link is broken, if that is owed.
+  /// Returns: 0, or -FI_EAGAIN.
   template <class Post>
   [[nodiscard]] long send_loss(Post&& post) noexcept {
     const count until = loss_until_.load(std::memory_order_relaxed);

@@ -82,7 +82,8 @@ class network final : public registered::class_pair<network> {
   /// order: release, paired with the acquire of `send_what_is_due`: the addresses are seen there.
   void note_addresses() noexcept { has_addresses_.store(true, std::memory_order_release); }
   void note_connected() noexcept { is_connected_ = true; }
-  /// Lets `arrival_fd` tell of bulk traffic too. Throws: `error` system.
+  /// Lets `arrival_fd` tell of bulk traffic too.
+  /// Throws: `error` system.
   void watch_bulk(const network& made) { arrivals_.add(made.own_.wake_descriptor()); }
   [[nodiscard]] const resources& own() const noexcept { return own_; }
   [[nodiscard]] link& to(rank_id peer) noexcept { return links_[peer.index()]; }
@@ -90,7 +91,8 @@ class network final : public registered::class_pair<network> {
   [[nodiscard]] window_table& windows() noexcept { return windows_; }
   [[nodiscard]] const window_table& windows() const noexcept { return windows_; }
 
-  /// Lets peers reach the memory of a window. Throws: `error` out_of_memory, system.
+  /// Lets peers reach the memory of a window.
+  /// Throws: `error` out_of_memory, system.
   [[nodiscard]] registration register_window(std::span<std::byte> memory) const {
     return own_.make_reachable(memory, "a window");
   }
@@ -191,8 +193,8 @@ class network final : public registered::class_pair<network> {
   [[nodiscard]] bool any_broken() const noexcept { return completions_.any_broken(); }
 
   /// Asks every peer for an acknowledgement that it has what was put to it, of any class, as
-  /// sources may lie in windows of the other class. Waits for peers that run. Returns: whether all
-  /// have it.
+  /// sources may lie in windows of the other class. Waits for peers that run.
+  /// Returns: whether all have it.
   [[nodiscard]] bool settle(deadline until) noexcept {
     network* const other = first().bulk();
     while (!all_delivered(members(), first().links()) ||

@@ -28,7 +28,8 @@ namespace peerbus::detail::ofi {
 
 /// Returns whether a receive completion of `info` shows that the data of all writes which the same
 /// peer has posted before that message is there: send after write, and messages among themselves
-/// in order, as both ends promise it. Source: fi_cq(3), "target completion semantics".
+/// in order, as both ends promise it.
+/// Source: fi_cq(3), "target completion semantics".
 inline bool orders_sends_after_writes(const fi_info& info) noexcept {
   constexpr std::uint64_t needed = FI_ORDER_SAW | FI_ORDER_SAS;
   return (info.tx_attr->msg_order & info.rx_attr->msg_order & needed) == needed;
@@ -65,8 +66,9 @@ class provider_search {
     rendezvous_address_ = rendezvous_address_.substr(0, rendezvous_address_.find('%'));
   }
 
-  /// Returns the domain to use. Throws: `error` unsupported (no such provider; the text lists those
-  /// that there are), invalid_argument (no such domain), system; std::bad_alloc.
+  /// Returns the domain to use.
+  /// Throws: `error` unsupported (no such provider; the text lists those that there are),
+  /// invalid_argument (no such domain), system; std::bad_alloc.
   [[nodiscard]] provider_info find() const {
     provider_info found;
     // A hint, for providers that have it. The class of latency traffic stays unspecified, so that

@@ -34,7 +34,8 @@ using window_table = registered::window_table<window_part>;
 using remote_place = window_part::place_type;
 
 /// Makes `memory` reachable. `key` is a number that no other
-/// registration of the domain has. Throws: `error` out_of_memory, system.
+/// registration of the domain has.
+/// Throws: `error` out_of_memory, system.
 inline registration register_memory(fid_domain& domain, fid_ep& endpoint, const fi_info& info,
                                     std::span<std::byte> memory, std::uint64_t key,
                                     std::string_view what) {

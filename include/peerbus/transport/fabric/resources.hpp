@@ -36,8 +36,8 @@ namespace peerbus::detail::ofi {
 class resources {
  public:
   /// `latency`: the resources for latency traffic, which outlive these for bulk traffic. Null if
-  /// these are for latency traffic themselves. Throws: `error` out_of_memory, system;
-  /// std::bad_alloc.
+  /// these are for latency traffic themselves.
+  /// Throws: `error` out_of_memory, system; std::bad_alloc.
   resources(provider_info info, const fabric_options& options, std::size_t rank_count,
             const resources* latency)
       : info_{std::move(info)},
@@ -130,13 +130,15 @@ class resources {
   }
   [[nodiscard]] void* notice_key() const noexcept { return registration_.local_key(); }
 
-  /// Registers memory. Throws: `error` out_of_memory, system.
+  /// Registers memory.
+  /// Throws: `error` out_of_memory, system.
   [[nodiscard]] registration make_reachable(std::span<std::byte> memory,
                                             std::string_view what) const {
     return register_memory(*domain_, *endpoint_, *info_, memory, (*keys_)++, what);
   }
 
-  /// Returns the address by which peers find the endpoint. Throws: `error` system.
+  /// Returns the address by which peers find the endpoint.
+  /// Throws: `error` system.
   [[nodiscard]] std::vector<std::byte> address() const {
     std::vector<std::byte> found(256);
     std::size_t length = found.size();

@@ -24,7 +24,8 @@ namespace peerbus::detail::ofi {
   return own.relies_on_order() ? FI_COMPLETION : FI_COMPLETION | FI_DELIVERY_COMPLETE;
 }
 
-/// Posts a write, once. Returns: 0, or libfabric's error; -FI_EAGAIN if there is no room yet.
+/// Posts a write, once.
+/// Returns: 0, or libfabric's error; -FI_EAGAIN if there is no room yet.
 [[nodiscard]] inline long post_write(const resources& own, link& peer_link, const std::byte* source,
                                      std::size_t length, void* key,
                                      const remote_place& target) noexcept {
@@ -38,7 +39,8 @@ namespace peerbus::detail::ofi {
   return failed;
 }
 
-/// Posts a read, once. Returns: as `post_write`.
+/// Posts a read, once.
+/// Returns: as `post_write`.
 [[nodiscard]] inline long post_read(const resources& own, link& peer_link, std::byte* target,
                                     std::size_t length, void* key,
                                     const remote_place& source) noexcept {

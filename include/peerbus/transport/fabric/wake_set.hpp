@@ -16,7 +16,8 @@ namespace peerbus::detail::ofi {
 /// threads sleep on it, so that it stays the same when a class of traffic is added.
 class wake_set {
  public:
-  /// Watches `fd`. If that is -1, `fd()` stays -1. Throws: `error` system.
+  /// Watches `fd`. If that is -1, `fd()` stays -1.
+  /// Throws: `error` system.
   explicit wake_set(int fd) {
     if (fd < 0) return;
     all_ = unique_fd::above_standard(::epoll_create1(EPOLL_CLOEXEC));
@@ -24,7 +25,8 @@ class wake_set {
     watch(fd);
   }
 
-  /// Watches `fd` too, unless one of the two is none. Throws: `error` system.
+  /// Watches `fd` too, unless one of the two is none.
+  /// Throws: `error` system.
   void add(int fd) {
     if (!all_ || fd < 0) return;
     bell_ = unique_fd::above_standard(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

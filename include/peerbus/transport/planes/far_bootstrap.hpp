@@ -24,7 +24,8 @@ class far_bootstrap final : public bootstrap {
   explicit far_bootstrap(bootstrap& whole);
 
   /// Collective: returns if no rank has an `objection`, the error for which its far plane cannot
-  /// be. Cost: one allgather, unless the ranks know of an objection already.
+  /// be.
+  /// Cost: one allgather, unless the ranks know of an objection already.
   /// Throws, on all ranks: `agreed_error` with the rank's own objection, or else with that of the
   /// lowest rank that has one; or as `bootstrap::allgather`.
   void finish(const std::optional<error>& objection, deadline until);

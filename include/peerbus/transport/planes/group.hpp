@@ -21,8 +21,9 @@ namespace peerbus::detail {
 /// The ranks that are near the caller, and the bootstrap among them.
 class plane_group {
  public:
-  /// Collective. Cost: one allgather, and one subgroup unless all ranks are near each other and
-  /// `boot` passes descriptors.
+  /// Collective.
+  /// Cost: one allgather, and one subgroup unless all ranks are near each other and `boot` passes
+  /// descriptors.
   /// Throws, on all ranks: `agreed_error` mismatch if some ranks name their group and others do
   /// not, or as `bootstrap::subgroup`.
   plane_group(bootstrap& boot, const planes_options& options, deadline until);
@@ -45,7 +46,8 @@ class plane_group {
   }
   /// Collective over all ranks: returns if no rank has an `objection`, the error for which its near
   /// plane cannot be. An objection ends the bootstrap of the near ranks, so that none of them waits
-  /// in it for a rank that has given up. Cost: one allgather.
+  /// in it for a rank that has given up.
+  /// Cost: one allgather.
   /// Throws, on all ranks: `agreed_error` with the objection of the lowest rank that did not only
   /// find the bootstrap ended, with the group's name and ranks; or as `bootstrap::allgather`.
   void agree_on_near(const std::optional<error>& objection, deadline until);

@@ -19,8 +19,9 @@ struct plane_traffic {
 
 namespace detail {
 
-/// Counts the traffic of one plane. Threads: any. Cost: two atomic additions for each message, on a
-/// cache line that only threads of this rank use.
+/// Counts the traffic of one plane.
+/// Threads: any.
+/// Cost: two atomic additions for each message, on a cache line that only threads of this rank use.
 class alignas(cache_line_bytes) traffic_counter {
  public:
   /// Adds `messages` with `bytes` in all.

@@ -23,7 +23,8 @@ struct plane_calls {
 
 /// Waits until `word` is at least `target`, after the caller has spun: yields, then sleeps on the
 /// descriptor, and looks after the peers. A thread that cannot be armed sleeps on the futex of the
-/// word, and looks every `check_interval`. Returns: as `wait` of `transport`.
+/// word, and looks every `check_interval`.
+/// Returns: as `wait` of `transport`.
 [[nodiscard]] errc wait_on_planes(signal_word& word, std::uint64_t target, deadline until,
                                   const wait_thresholds& thresholds,
                                   const plane_calls& planes) noexcept;

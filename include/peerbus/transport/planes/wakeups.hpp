@@ -47,7 +47,8 @@ class wakeups {
   wakeups& operator=(const wakeups&) = delete;
   ~wakeups() = default;
 
-  /// Lets `fd()` become readable also when `other` is. Throws: `error` system.
+  /// Lets `fd()` become readable also when `other` is.
+  /// Throws: `error` system.
   void watch(int other);
   /// Returns the descriptor to sleep on: readable when this rank's wakeup was written.
   [[nodiscard]] int fd() const noexcept { return all_.get(); }
@@ -60,7 +61,8 @@ class wakeups {
   void withdraw() noexcept;
 
   /// Wakes `peer` if it sleeps until the signal `key` is raised, which the caller has
-  /// done by `signal_word::raise`. Cost: a load, and a system call if the peer sleeps.
+  /// done by `signal_word::raise`.
+  /// Cost: a load, and a system call if the peer sleeps.
   void wake(rank_id peer, std::uint64_t key) noexcept {
     std::byte* const line = lines_[peer.index()];
     if (line == nullptr) return;

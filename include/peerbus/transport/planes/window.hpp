@@ -45,7 +45,8 @@ class planes_window {
         number_{number} {}
 
   /// Makes its memory reachable by `far`, for traffic of that class. Collective. `adopted` counts
-  /// the bytes as long as that plane keeps them. Throws: as `adopt_window` of `Far`.
+  /// the bytes as long as that plane keeps them.
+  /// Throws: as `adopt_window` of `Far`.
   void adopt(Far& far, const Near& bus, std::shared_ptr<std::atomic<std::size_t>> adopted,
              traffic_class traffic, deadline until) {
     const auto data = bus.local(near());

@@ -44,7 +44,8 @@ class connected_transport : public DataPath {
   }
 
  protected:
-  /// Connects the ranks for latency traffic. Collective. Throws: as `Connect`.
+  /// Connects the ranks for latency traffic. Collective.
+  /// Throws: as `Connect`.
   template <class Options>
   connected_transport(bootstrap& boot, const Options& options, wait_thresholds waiting,
                       memory_hook on_memory)

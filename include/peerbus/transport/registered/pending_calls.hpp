@@ -16,7 +16,8 @@ namespace peerbus::detail::registered {
 template <class Call>
 class pending_calls {
  public:
-  /// Makes room for `depth` calls. Without it there is room for none. Throws: std::bad_alloc.
+  /// Makes room for `depth` calls. Without it there is room for none.
+  /// Throws: std::bad_alloc.
   void open(std::uint32_t depth) {
     calls_ = std::make_unique<Call[]>(places(depth));
     depth_ = depth;

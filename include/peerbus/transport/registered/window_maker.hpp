@@ -41,15 +41,16 @@ class window_maker {
  public:
   explicit window_maker(Network& net) : net_{&net} {}
 
-  /// Collective. Throws, on all ranks: `error` out_of_memory, mismatch, system; or as
-  /// `bootstrap::allgather`.
+  /// Collective.
+  /// Throws, on all ranks: `error` out_of_memory, mismatch, system; or as `bootstrap::allgather`.
   window_part& make(bootstrap& boot, window_shape shape, const memory_hook& on_memory,
                     deadline until) {
     return publish(
         boot, objection_to(shape), [&] { return part_of(allocate(shape, on_memory)); }, until);
   }
-  /// Makes a window of `memory`. Collective. Throws: as `make`, and `error` invalid_argument, on
-  /// all ranks, if a rank's memory is missing or misaligned.
+  /// Makes a window of `memory`. Collective.
+  /// Throws: as `make`, and `error` invalid_argument, on all ranks, if a rank's memory is missing
+  /// or misaligned.
   window_part& adopt(bootstrap& boot, window_memory memory, deadline until) {
     return publish(boot, objection_to(memory), [&] { return part_of(std::move(memory)); }, until);
   }
@@ -153,7 +154,8 @@ class window_maker {
     return own_bytes;
   }
 
-  /// Returns what all ranks offer. Throws: `agreed_error` mismatch if they differ.
+  /// Returns what all ranks offer.
+  /// Throws: `agreed_error` mismatch if they differ.
   static std::vector<offer> offers_in(const std::vector<bootstrap::contribution>& all) {
     std::vector<offer> offers(all.size());
     for (const rank_id peer : all_ranks{all.size()}) {

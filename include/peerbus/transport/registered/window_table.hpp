@@ -33,7 +33,8 @@ class window_table {
     return std::nullopt;
   }
 
-  /// Takes a part over. It can be found from now on. Throws: std::bad_alloc.
+  /// Takes a part over. It can be found from now on.
+  /// Throws: std::bad_alloc.
   Part& insert(std::unique_ptr<Part> made) {
     parts_.push_back(std::move(made));
     Part& part = *parts_.back();

@@ -16,8 +16,8 @@ inline constexpr std::size_t at_once = std::numeric_limits<std::size_t>::max();
 
 /// Adds a call, which `set(call)` fills in, behind those that are pending to `peer_link`, whose
 /// lock the caller has. Waits if there is no room. Sends what may leave now if the call has `bytes`
-/// of a slice or more; shorter ones are collected for one doorbell. Returns: ok, timed_out,
-/// unreachable, peer_dead.
+/// of a slice or more; shorter ones are collected for one doorbell.
+/// Returns: ok, timed_out, unreachable, peer_dead.
 template <class Set>
 [[nodiscard]] errc defer(network& net, link& peer_link, outgoing& out, std::size_t bytes,
                          Set&& set) noexcept {

@@ -54,7 +54,8 @@ class port_search {
   explicit port_search(const verbs_options& wanted) : wanted_{wanted} {}
 
   /// Finds and opens the port of each device that the options name, or of one device if they name
-  /// none. Throws: as `find`, and `error` invalid_argument if a device is named twice.
+  /// none.
+  /// Throws: as `find`, and `error` invalid_argument if a device is named twice.
   static std::vector<open_port> find_all(const verbs_options& wanted) {
     std::vector<open_port> found;
     if (wanted.devices.empty()) {

@@ -66,7 +66,8 @@ class handshake {
     return greetings;
   }
 
-  /// Connects to `peer`, which introduced itself by `greetings`. Throws: `error` mismatch, system.
+  /// Connects to `peer`, which introduced itself by `greetings`.
+  /// Throws: `error` mismatch, system.
   void join(rank_id peer, const std::vector<std::byte>& greetings) const {
     link& peer_link = net_->to(peer);
     const std::size_t queues = peer_link.pairs().size();

@@ -90,7 +90,8 @@ class network final : public registered::class_pair<network> {
   [[nodiscard]] window_table& windows() noexcept { return windows_; }
   [[nodiscard]] const window_table& windows() const noexcept { return windows_; }
 
-  /// Lets peers reach the memory of a window. Throws: `error` out_of_memory, system.
+  /// Lets peers reach the memory of a window.
+  /// Throws: `error` out_of_memory, system.
   [[nodiscard]] registration register_window(std::span<std::byte> memory) const {
     return own_.register_window(memory);
   }
@@ -172,7 +173,8 @@ class network final : public registered::class_pair<network> {
   }
 
   /// Posts as much of the chain of `queue`, one of the link's, as the device takes now. If the
-  /// device refuses a request for good, breaks the link. Returns: as `send_queue::post`.
+  /// device refuses a request for good, breaks the link.
+  /// Returns: as `send_queue::post`.
   [[nodiscard]] int post(link& peer_link, send_queue& queue) noexcept {
     const int failed = queue.post();
     if (failed == 0 || failed == EAGAIN) return failed;
@@ -196,7 +198,8 @@ class network final : public registered::class_pair<network> {
   }
 
   /// Posts all that is noted, of any class, as sources may lie in windows of the other class. Waits
-  /// until every peer that runs has it. Returns: whether this is so.
+  /// until every peer that runs has it.
+  /// Returns: whether this is so.
   [[nodiscard]] bool settle(deadline until) noexcept {
     network* const other = first().bulk();
     while (!first().all_delivered() || (other != nullptr && !other->all_delivered())) {

@@ -57,8 +57,9 @@ class signal_names {
  public:
   static constexpr std::size_t count = 128;
 
-  /// Notes a signal that this rank raises. Returns: the growth to send under `name_of(what)`, or
-  /// nothing if the signal must be sent in full. Either way the table now holds `what`.
+  /// Notes a signal that this rank raises.
+  /// Returns: the growth to send under `name_of(what)`, or nothing if the signal must be sent in
+  /// full. Either way the table now holds `what`.
   [[nodiscard]] std::optional<std::uint16_t> update(const raised_signal& what) noexcept {
     raised_signal& known = known_[name_of(what)];
     const bool same = known.window == what.window && known.id == what.id && named_[name_of(what)];

@@ -32,7 +32,8 @@ class rail {
   static constexpr std::uint32_t most_inline_bytes = 48;
 
   /// With completion queues for `pairs` queue pairs. `control` is the memory that belongs to no
-  /// window. Throws: `error` invalid_argument, unsupported, out_of_memory, system.
+  /// window.
+  /// Throws: `error` invalid_argument, unsupported, out_of_memory, system.
   rail(std::shared_ptr<const opened_device> device, const verbs_options& options, std::size_t pairs,
        std::span<std::byte> control)
       : device_{std::move(device)}, queue_depth_{options.queue_depth} {

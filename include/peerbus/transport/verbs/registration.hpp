@@ -39,7 +39,8 @@ inline std::string describe_lock_limit() {
 class registration {
  public:
   registration() = default;
-  /// Adds the region of the next device. Throws: std::bad_alloc.
+  /// Adds the region of the next device.
+  /// Throws: std::bad_alloc.
   void add(memory_region region) {
     if (!held_) held_ = std::make_unique<held>();
     held_->keys[held_->count] = region->lkey;

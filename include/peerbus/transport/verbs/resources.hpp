@@ -80,7 +80,8 @@ class resources {
     for (const auto& each : rails_) sum += each->load().outstanding();
     return sum;
   }
-  /// The devices of the rails. Throws: std::bad_alloc.
+  /// The devices of the rails.
+  /// Throws: std::bad_alloc.
   [[nodiscard]] opened_devices devices() const {
     opened_devices all;
     all.reserve(rails_.size());

@@ -63,7 +63,8 @@ class slice {
   ///@}
 
  private:
-  /// Notes as much of `call` as there is room for. Returns: whether that is all of it.
+  /// Notes as much of `call` as there is room for.
+  /// Returns: whether that is all of it.
   [[nodiscard]] bool note(pending_call& call) noexcept {
     switch (call.what) {
       case pending_call::kind::noted: return true;
