@@ -23,6 +23,7 @@
 #include <peerbus/collective/reduce_scatter_v.hpp>  // IWYU pragma: export
 #include <peerbus/collective/reduction.hpp>         // IWYU pragma: export
 #include <peerbus/collective/request.hpp>           // IWYU pragma: export
+#include <peerbus/collective/run_request.hpp>       // IWYU pragma: export
 #include <peerbus/collective/scatter.hpp>           // IWYU pragma: export
 #include <peerbus/collective/scatter_v.hpp>         // IWYU pragma: export
 #include <peerbus/collective/send_recv.hpp>         // IWYU pragma: export

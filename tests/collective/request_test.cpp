@@ -10,7 +10,7 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/collective.hpp>
-#include <peerbus/collective/request.hpp>
+#include <peerbus/collective/run_request.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 

@@ -2,19 +2,14 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
-#include <peerbus/collective/detail/by_lanes.hpp>
+#include <peerbus/collective/detail/carry_out.hpp>
 #include <peerbus/collective/detail/operands.hpp>
-#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/pending.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator/window.hpp>
 
 namespace peerbus::collective {
-
-namespace detail {
-/// Begins `all_gather` for elements of any type.
-operation all_gather_bytes(team& on, const operands& given, const call_options& options);
-}  // namespace detail
 
 /// Copies the `input` of every rank to the `output` of every rank, in the order of ranks. `input`
 /// is [count] and `output` is [ranks, count], with the same count on all ranks, which may be 0. In
@@ -39,9 +34,8 @@ operation all_gather_bytes(team& on, const operands& given, const call_options& 
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void all_gather(team& on, const Input& input, Output&& output, const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  detail::by_lanes(on, "all_gather", options,
-                   [&] { detail::all_gather_bytes(on, given, options).run(given); });
+  const request asked = detail::request_of(operation_kind::all_gather, input, output);
+  detail::carry_out(on, asked, options);
 }
 
 /// Does the first half of `all_gather`, with the same arguments. `pending::finish` does the rest.
@@ -51,12 +45,8 @@ template <spannable Input, detail::output_range Output>
            detail::lasting_range<Output>
 pending start_all_gather(team& on, Input&& input, Output&& output,
                          const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  return {detail::all_gather_bytes(on, given, options), given};
+  const request asked = detail::request_of(operation_kind::all_gather, input, output);
+  return detail::start(on, asked, options);
 }
 
 }  // namespace peerbus::collective
-
-#ifndef PEERBUS_COMPILED
-#include <peerbus/collective/all_gather.ipp>  // IWYU pragma: keep
-#endif

@@ -94,7 +94,7 @@ coded_shape coded_shape_of(std::size_t elements, std::size_t hidden) noexcept {
 /// Carries out an `all_gather_coded`. `Element` is that of the output, or `std::byte` for rows that
 /// stay encoded. The callable of `kept` is a `kept_codec`.
 template <token_codec Codec, class Element>
-void gather_coded(call& gather, const operands& given, const reducer& kept) {
+void gather_coded(call& gather, const request& given, const reducer& kept) {
   using token = token_of<Codec>;
   const auto& with = *static_cast<const kept_codec<Codec>*>(kept.callable());
   const std::span input{peerbus::detail::placed<token>(given.input.data()),
@@ -117,7 +117,7 @@ void gather_coded(call& gather, const operands& given, const reducer& kept) {
 template <token_codec Codec>
 struct coded_call {
   operation begun;
-  operands given;
+  request given;
   kept_codec<Codec> with;
 
   /// Returns `with` in the form that an operation passes on. It refers to this object.
@@ -147,7 +147,7 @@ coded_call<Codec> begin_coded(team& on, const Codec& codec, std::size_t hidden,
     carry_out = gather_coded<Codec, element>;
   }
   return {all_gather_coded_bytes(on, shape, checked, options, carry_out),
-          {{}, std::as_bytes(tokens), checked.rows},
+          {.input = std::as_bytes(tokens), .output = checked.rows},
           {codec, hidden, checked.scales}};
 }
 

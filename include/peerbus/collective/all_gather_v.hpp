@@ -2,21 +2,15 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
-#include <peerbus/collective/detail/by_lanes.hpp>
+#include <peerbus/collective/detail/carry_out.hpp>
 #include <peerbus/collective/detail/operands.hpp>
-#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/part_layout.hpp>
 #include <peerbus/collective/pending.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator/window.hpp>
 
 namespace peerbus::collective {
-
-namespace detail {
-/// Begins `all_gather_v` for elements of any type.
-operation all_gather_v_bytes(team& on, const operands& given, const part_layout& parts,
-                             const call_options& options);
-}  // namespace detail
 
 /// Copies the `input` of every rank to its part of the `output` of every rank, as `all_gather` does
 /// with inputs of different sizes. `input` is [`parts.counts[rank]`]. `parts` says where inputs go
@@ -34,9 +28,9 @@ template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void all_gather_v(team& on, const Input& input, Output&& output, const part_layout& parts,
                   const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  detail::by_lanes(on, "all_gather_v", options,
-                   [&] { detail::all_gather_v_bytes(on, given, parts, options).run(given); });
+  request asked = detail::request_of(operation_kind::all_gather_v, input, output);
+  asked.parts = parts;
+  detail::carry_out(on, asked, options);
 }
 
 /// Does the first half of `all_gather_v`, with the same arguments: tells the peers the sizes of its
@@ -47,12 +41,9 @@ template <spannable Input, detail::output_range Output>
            detail::lasting_range<Output>
 pending start_all_gather_v(team& on, Input&& input, Output&& output, const part_layout& parts,
                            const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  return {detail::all_gather_v_bytes(on, given, parts, options), given};
+  request asked = detail::request_of(operation_kind::all_gather_v, input, output);
+  asked.parts = parts;
+  return detail::start(on, asked, options);
 }
 
 }  // namespace peerbus::collective
-
-#ifndef PEERBUS_COMPILED
-#include <peerbus/collective/all_gather_v.ipp>  // IWYU pragma: keep
-#endif

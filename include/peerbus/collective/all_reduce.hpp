@@ -2,22 +2,16 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
-#include <peerbus/collective/detail/by_lanes.hpp>
+#include <peerbus/collective/detail/carry_out.hpp>
 #include <peerbus/collective/detail/operands.hpp>
-#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/reduction.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator/window.hpp>
 
 namespace peerbus::collective {
-
-namespace detail {
-/// Begins `all_reduce` for elements of any type.
-operation all_reduce_bytes(team& on, const operands& given, const reducer& reduce,
-                           const call_options& options);
-}  // namespace detail
 
 ///@{
 /// Reduces the `input` of all ranks, element by element, to the `output` of every rank. Both are
@@ -55,11 +49,8 @@ template <spannable Input, detail::output_range Output, reduction<detail::elemen
   requires detail::same_elements<Input, Output>
 void all_reduce(team& on, const Input& input, Output&& output, const Op& op,
                 const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  const auto reduce = detail::reducer::of<detail::element_of<Input>>(op);
-  detail::by_lanes(on, "all_reduce", options, [&] {
-    detail::all_reduce_bytes(on, given, reduce, options).run(given, reduce);
-  });
+  const request asked = detail::request_of(operation_kind::all_reduce, input, output);
+  detail::carry_out(on, asked, detail::reducer::of<detail::element_of<Input>>(op), options);
 }
 template <detail::output_range Data, reduction<detail::element_of<Data>> Op>
 void all_reduce(team& on, Data&& data, const Op& op, const call_options& options = {}) {
@@ -77,9 +68,8 @@ template <spannable Input, detail::output_range Output,
            detail::lasting_range<Output>
 pending start_all_reduce(team& on, Input&& input, Output&& output, const Op& op,
                          const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  const auto reduce = detail::kept_reducer::of<detail::element_of<Input>>(op);
-  return {detail::all_reduce_bytes(on, given, reduce.get(), options), given, reduce};
+  const request asked = detail::request_of(operation_kind::all_reduce, input, output);
+  return detail::start(on, asked, detail::kept_reducer::of<detail::element_of<Input>>(op), options);
 }
 template <detail::output_range Data, detail::kept_reduction<detail::element_of<Data>> Op>
   requires detail::lasting_range<Data>
@@ -89,7 +79,3 @@ pending start_all_reduce(team& on, Data&& data, const Op& op, const call_options
 ///@}
 
 }  // namespace peerbus::collective
-
-#ifndef PEERBUS_COMPILED
-#include <peerbus/collective/all_reduce.ipp>  // IWYU pragma: keep
-#endif

@@ -1,54 +1,27 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstddef>
 #include <span>
 
-#include <peerbus/collective/all_reduce.hpp>
 #include <peerbus/collective/call_options.hpp>
-#include <peerbus/collective/detail/by_lanes.hpp>
+#include <peerbus/collective/detail/carry_out.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/reduction.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator/window.hpp>
-#include <peerbus/core/compiled.hpp>
-#include <peerbus/core/rank.hpp>
 
 namespace peerbus::collective {
 
 namespace detail {
 
-/// A sum with the residual as one source more, behind those of all ranks. The own source tells
-/// which elements are added, because it lies in the input.
-struct sum_with_residual {
-  reducer add;                          ///< the sum
-  const std::byte* input;               ///< of this rank
-  const std::byte* residual;            ///< what is added last
-  std::span<const std::byte*> sources;  ///< of all ranks, and the residual
-  rank_id self;                         ///< the rank of the caller
-
-  /// Makes it for the operands of an operation.
-  sum_with_residual(team& on, const reducer& sum, const operands& given) noexcept;
-
-  /// Returns the reduction, which refers to this object.
-  [[nodiscard]] reducer reduce() const noexcept { return {"sum+add", this, &combine}; }
-
- private:
-  static void combine(const void* callable, std::byte* out, std::span<const std::byte* const> ranks,
-                      std::size_t first, std::size_t elements) noexcept;
-};
-
-/// Does `all_reduce_add` for elements of any type. `add` is their sum.
-void all_reduce_add_bytes(team& on, const operands& given, const reducer& add,
-                          const call_options& options);
-
-/// Returns the operands of an `all_reduce_add`.
+/// Returns the request of an `all_reduce_add`, whose operands may lie anywhere.
 template <spannable Input, spannable Residual, output_range Output>
-[[nodiscard]] operands operands_of(const Input& input, const Residual& residual,
-                                   Output& output) noexcept {
-  operands made = operands_of(input, output);
+[[nodiscard]] request request_of(const Input& input, const Residual& residual,
+                                 Output& output) noexcept {
+  request made = request_of(operation_kind::all_reduce_add, input, output);
   made.input_in = {};
   made.residual = std::as_bytes(std::span{residual});
   return made;
@@ -76,10 +49,8 @@ template <spannable Input, spannable Residual, detail::output_range Output>
 void all_reduce_add(team& on, const Input& input, const Residual& residual, Output&& output,
                     const call_options& options = {}) {
   static constexpr sum add{};
-  detail::by_lanes(on, "all_reduce_add", options, [&] {
-    detail::all_reduce_add_bytes(on, detail::operands_of(input, residual, output),
-                                 detail::reducer::of<detail::element_of<Input>>(add), options);
-  });
+  detail::carry_out(on, detail::request_of(input, residual, output),
+                    detail::reducer::of<detail::element_of<Input>>(add), options);
 }
 
 /// Does the first half of `all_reduce_add`, with the same arguments. `pending::finish` does the
@@ -91,15 +62,8 @@ template <spannable Input, spannable Residual, detail::output_range Output>
 pending start_all_reduce_add(team& on, Input&& input, Residual&& residual, Output&& output,
                              const call_options& options = {}) {
   static constexpr sum add{};
-  const detail::operands given = detail::operands_of(input, residual, output);
-  const detail::sum_with_residual fused{on, detail::reducer::of<detail::element_of<Input>>(add),
-                                        given};
-  return {
-      detail::all_reduce_bytes(on, given, fused.reduce(), options), given, {fused.reduce(), fused}};
+  return detail::start_add(on, detail::request_of(input, residual, output),
+                           detail::reducer::of<detail::element_of<Input>>(add), options);
 }
 
 }  // namespace peerbus::collective
-
-#ifndef PEERBUS_COMPILED
-#include <peerbus/collective/all_reduce_add.ipp>  // IWYU pragma: keep
-#endif

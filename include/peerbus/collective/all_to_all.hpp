@@ -2,19 +2,14 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
-#include <peerbus/collective/detail/by_lanes.hpp>
+#include <peerbus/collective/detail/carry_out.hpp>
 #include <peerbus/collective/detail/operands.hpp>
-#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/pending.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator/window.hpp>
 
 namespace peerbus::collective {
-
-namespace detail {
-/// Begins `all_to_all` for elements of any type.
-operation all_to_all_bytes(team& on, const operands& given, const call_options& options);
-}  // namespace detail
 
 /// Copies row `peer` of the `input` of this rank to row `rank` of the `output` of `peer`, for all
 /// pairs of ranks. Both are [ranks, count], with the same count on all ranks, which may be 0. In
@@ -31,9 +26,8 @@ operation all_to_all_bytes(team& on, const operands& given, const call_options& 
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void all_to_all(team& on, const Input& input, Output&& output, const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  detail::by_lanes(on, "all_to_all", options,
-                   [&] { detail::all_to_all_bytes(on, given, options).run(given); });
+  const request asked = detail::request_of(operation_kind::all_to_all, input, output);
+  detail::carry_out(on, asked, options);
 }
 
 /// Does the first half of `all_to_all`, with the same arguments. `pending::finish` does the rest.
@@ -43,12 +37,8 @@ template <spannable Input, detail::output_range Output>
            detail::lasting_range<Output>
 pending start_all_to_all(team& on, Input&& input, Output&& output,
                          const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  return {detail::all_to_all_bytes(on, given, options), given};
+  const request asked = detail::request_of(operation_kind::all_to_all, input, output);
+  return detail::start(on, asked, options);
 }
 
 }  // namespace peerbus::collective
-
-#ifndef PEERBUS_COMPILED
-#include <peerbus/collective/all_to_all.ipp>  // IWYU pragma: keep
-#endif

@@ -2,21 +2,15 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
-#include <peerbus/collective/detail/by_lanes.hpp>
+#include <peerbus/collective/detail/carry_out.hpp>
 #include <peerbus/collective/detail/operands.hpp>
-#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/part_layout.hpp>
 #include <peerbus/collective/pending.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator/window.hpp>
 
 namespace peerbus::collective {
-
-namespace detail {
-/// Begins `all_to_all_v` for elements of any type.
-operation all_to_all_v_bytes(team& on, const operands& given, const part_layout& sent,
-                             const part_layout& received, const call_options& options);
-}  // namespace detail
 
 /// Copies part `peer` of the `input` of this rank to part `rank` of the `output` of `peer`, for all
 /// pairs of ranks, as `all_to_all` does with parts of different sizes. `sent` says where parts lie
@@ -34,10 +28,10 @@ template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void all_to_all_v(team& on, const Input& input, const part_layout& sent, Output&& output,
                   const part_layout& received, const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  detail::by_lanes(on, "all_to_all_v", options, [&] {
-    detail::all_to_all_v_bytes(on, given, sent, received, options).run(given);
-  });
+  request asked = detail::request_of(operation_kind::all_to_all_v, input, output);
+  asked.parts = sent;
+  asked.received_parts = received;
+  detail::carry_out(on, asked, options);
 }
 
 /// Does the first half of `all_to_all_v`, with the same arguments: tells the peers the sizes of its
@@ -48,12 +42,10 @@ template <spannable Input, detail::output_range Output>
            detail::lasting_range<Output>
 pending start_all_to_all_v(team& on, Input&& input, const part_layout& sent, Output&& output,
                            const part_layout& received, const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  return {detail::all_to_all_v_bytes(on, given, sent, received, options), given};
+  request asked = detail::request_of(operation_kind::all_to_all_v, input, output);
+  asked.parts = sent;
+  asked.received_parts = received;
+  return detail::start(on, asked, options);
 }
 
 }  // namespace peerbus::collective
-
-#ifndef PEERBUS_COMPILED
-#include <peerbus/collective/all_to_all_v.ipp>  // IWYU pragma: keep
-#endif

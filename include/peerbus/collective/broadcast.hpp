@@ -2,22 +2,15 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
-#include <peerbus/collective/detail/by_lanes.hpp>
+#include <peerbus/collective/detail/carry_out.hpp>
 #include <peerbus/collective/detail/operands.hpp>
-#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/pending.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator/window.hpp>
 #include <peerbus/core/rank.hpp>
 
 namespace peerbus::collective {
-
-namespace detail {
-/// Begins `broadcast` for elements of any type. The output is the data, and the input at the root
-/// too.
-operation broadcast_bytes(team& on, const operands& given, rank_id root,
-                          const call_options& options);
-}  // namespace detail
 
 /// Copies the `data` of rank `root` to that of every other rank. `data` is [count], with the same
 /// count on all ranks, which may be 0. Returns when `data` is complete; the root may change its own
@@ -36,9 +29,9 @@ operation broadcast_bytes(team& on, const operands& given, rank_id root,
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <detail::output_range Data>
 void broadcast(team& on, Data&& data, rank_id root, const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(data, data);
-  detail::by_lanes(on, "broadcast", options,
-                   [&] { detail::broadcast_bytes(on, given, root, options).run(given); });
+  request asked = detail::request_of(operation_kind::broadcast, data, data);
+  asked.root = root;
+  detail::carry_out(on, asked, options);
 }
 
 /// Does the first half of `broadcast`, with the same arguments. `pending::finish` does the rest.
@@ -46,12 +39,9 @@ void broadcast(team& on, Data&& data, rank_id root, const call_options& options 
 template <detail::output_range Data>
   requires detail::lasting_range<Data>
 pending start_broadcast(team& on, Data&& data, rank_id root, const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(data, data);
-  return {detail::broadcast_bytes(on, given, root, options), given};
+  request asked = detail::request_of(operation_kind::broadcast, data, data);
+  asked.root = root;
+  return detail::start(on, asked, options);
 }
 
 }  // namespace peerbus::collective
-
-#ifndef PEERBUS_COMPILED
-#include <peerbus/collective/broadcast.ipp>  // IWYU pragma: keep
-#endif

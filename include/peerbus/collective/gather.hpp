@@ -2,20 +2,15 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
-#include <peerbus/collective/detail/by_lanes.hpp>
+#include <peerbus/collective/detail/carry_out.hpp>
 #include <peerbus/collective/detail/operands.hpp>
-#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/pending.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator/window.hpp>
 #include <peerbus/core/rank.hpp>
 
 namespace peerbus::collective {
-
-namespace detail {
-/// Begins `gather` for elements of any type.
-operation gather_bytes(team& on, const operands& given, rank_id root, const call_options& options);
-}  // namespace detail
 
 /// Copies the `input` of every rank to the `output` of rank `root`, in the order of ranks. `input`
 /// is [count], with the same count on all ranks, which may be 0. `output` is [ranks, count] at the
@@ -34,9 +29,9 @@ template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void gather(team& on, const Input& input, Output&& output, rank_id root,
             const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  detail::by_lanes(on, "gather", options,
-                   [&] { detail::gather_bytes(on, given, root, options).run(given); });
+  request asked = detail::request_of(operation_kind::gather, input, output);
+  asked.root = root;
+  detail::carry_out(on, asked, options);
 }
 
 /// Does the first half of `gather`, with the same arguments. `pending::finish` does the rest.
@@ -46,12 +41,9 @@ template <spannable Input, detail::output_range Output>
            detail::lasting_range<Output>
 pending start_gather(team& on, Input&& input, Output&& output, rank_id root,
                      const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  return {detail::gather_bytes(on, given, root, options), given};
+  request asked = detail::request_of(operation_kind::gather, input, output);
+  asked.root = root;
+  return detail::start(on, asked, options);
 }
 
 }  // namespace peerbus::collective
-
-#ifndef PEERBUS_COMPILED
-#include <peerbus/collective/gather.ipp>  // IWYU pragma: keep
-#endif

@@ -2,22 +2,16 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
-#include <peerbus/collective/detail/by_lanes.hpp>
+#include <peerbus/collective/detail/carry_out.hpp>
 #include <peerbus/collective/detail/operands.hpp>
-#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/part_layout.hpp>
 #include <peerbus/collective/pending.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator/window.hpp>
 #include <peerbus/core/rank.hpp>
 
 namespace peerbus::collective {
-
-namespace detail {
-/// Begins `gather_v` for elements of any type.
-operation gather_v_bytes(team& on, const operands& given, const part_layout& parts, rank_id root,
-                         const call_options& options);
-}  // namespace detail
 
 /// Copies the `input` of every rank to its part of the `output` of rank `root`, as `gather` does
 /// with inputs of different sizes. `parts` says at the root where inputs go in `output`, and
@@ -36,9 +30,10 @@ template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void gather_v(team& on, const Input& input, Output&& output, const part_layout& parts, rank_id root,
               const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  detail::by_lanes(on, "gather_v", options,
-                   [&] { detail::gather_v_bytes(on, given, parts, root, options).run(given); });
+  request asked = detail::request_of(operation_kind::gather_v, input, output);
+  asked.root = root;
+  asked.parts = parts;
+  detail::carry_out(on, asked, options);
 }
 
 /// Does the first half of `gather_v`, with the same arguments: tells the peers the sizes of its
@@ -49,12 +44,10 @@ template <spannable Input, detail::output_range Output>
            detail::lasting_range<Output>
 pending start_gather_v(team& on, Input&& input, Output&& output, const part_layout& parts,
                        rank_id root, const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  return {detail::gather_v_bytes(on, given, parts, root, options), given};
+  request asked = detail::request_of(operation_kind::gather_v, input, output);
+  asked.root = root;
+  asked.parts = parts;
+  return detail::start(on, asked, options);
 }
 
 }  // namespace peerbus::collective
-
-#ifndef PEERBUS_COMPILED
-#include <peerbus/collective/gather_v.ipp>  // IWYU pragma: keep
-#endif

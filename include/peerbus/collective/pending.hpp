@@ -9,6 +9,7 @@
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 
@@ -44,7 +45,7 @@ namespace peerbus::collective {
 /// then out of step: later operations throw poisoned with this reason. Peers that need more of this
 /// rank wait until their deadlines.
 ///
-/// Cost: no allocation; about 400 bytes in the handle. Threads: the halves may run on different
+/// Cost: no allocation; about 500 bytes in the handle. Threads: the halves may run on different
 /// threads, one after the other. The first half takes one lane; several may carry the second half
 /// together. The team outlives the handle.
 class [[nodiscard]] pending {
@@ -52,8 +53,7 @@ class [[nodiscard]] pending {
   /// Makes an empty handle.
   pending() noexcept = default;
   /// Does the first half of an operation. The functions `start_...` call it.
-  pending(detail::operation begun, const detail::operands& given,
-          const detail::kept_reducer& reduce = {});
+  pending(detail::operation begun, const request& given, const detail::kept_reducer& reduce = {});
   pending(const pending&) = delete;
   pending& operator=(const pending&) = delete;
   /// Takes the operation of `other`, which becomes empty.
@@ -86,7 +86,7 @@ class [[nodiscard]] pending {
   void abandon() noexcept;
 
   std::optional<detail::operation> begun_;
-  detail::operands given_;
+  request given_;
   detail::kept_reducer reduce_;
 };
 

@@ -11,7 +11,7 @@
 
 namespace peerbus::collective {
 
-PEERBUS_INLINE pending::pending(detail::operation begun, const detail::operands& given,
+PEERBUS_INLINE pending::pending(detail::operation begun, const request& given,
                                 const detail::kept_reducer& reduce)
     : begun_{std::move(begun)}, given_{given}, reduce_{reduce} {
   begun_->start(given_, reduce_.get());

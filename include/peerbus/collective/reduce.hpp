@@ -2,23 +2,17 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
-#include <peerbus/collective/detail/by_lanes.hpp>
+#include <peerbus/collective/detail/carry_out.hpp>
 #include <peerbus/collective/detail/operands.hpp>
-#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/reduction.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator/window.hpp>
 #include <peerbus/core/rank.hpp>
 
 namespace peerbus::collective {
-
-namespace detail {
-/// Begins `reduce` for elements of any type.
-operation reduce_bytes(team& on, const operands& given, const reducer& reduce, rank_id root,
-                       const call_options& options);
-}  // namespace detail
 
 /// Reduces the `input` of all ranks, element by element, to the `output` of rank `root`. `input` is
 /// [count], with the same count on all ranks, which may be 0. `output` is [count] at the root, and
@@ -38,11 +32,9 @@ template <spannable Input, detail::output_range Output, reduction<detail::elemen
   requires detail::same_elements<Input, Output>
 void reduce(team& on, const Input& input, Output&& output, const Op& op, rank_id root,
             const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  const auto reduce = detail::reducer::of<detail::element_of<Input>>(op);
-  detail::by_lanes(on, "reduce", options, [&] {
-    detail::reduce_bytes(on, given, reduce, root, options).run(given, reduce);
-  });
+  request asked = detail::request_of(operation_kind::reduce, input, output);
+  asked.root = root;
+  detail::carry_out(on, asked, detail::reducer::of<detail::element_of<Input>>(op), options);
 }
 
 /// Does the first half of `reduce`, with the same arguments. `pending::finish` does the rest.
@@ -54,13 +46,9 @@ template <spannable Input, detail::output_range Output,
            detail::lasting_range<Output>
 pending start_reduce(team& on, Input&& input, Output&& output, const Op& op, rank_id root,
                      const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  const auto reduce = detail::kept_reducer::of<detail::element_of<Input>>(op);
-  return {detail::reduce_bytes(on, given, reduce.get(), root, options), given, reduce};
+  request asked = detail::request_of(operation_kind::reduce, input, output);
+  asked.root = root;
+  return detail::start(on, asked, detail::kept_reducer::of<detail::element_of<Input>>(op), options);
 }
 
 }  // namespace peerbus::collective
-
-#ifndef PEERBUS_COMPILED
-#include <peerbus/collective/reduce.ipp>  // IWYU pragma: keep
-#endif

@@ -2,22 +2,16 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
-#include <peerbus/collective/detail/by_lanes.hpp>
+#include <peerbus/collective/detail/carry_out.hpp>
 #include <peerbus/collective/detail/operands.hpp>
-#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/reduction.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator/window.hpp>
 
 namespace peerbus::collective {
-
-namespace detail {
-/// Begins `reduce_scatter` for elements of any type.
-operation reduce_scatter_bytes(team& on, const operands& given, const reducer& reduce,
-                               const call_options& options);
-}  // namespace detail
 
 /// Reduces row `rank` of the `input` of every rank to the `output` of rank `rank`. `input` is
 /// [ranks, count] and `output` is [count], with the same count on all ranks, which may be 0. In
@@ -47,11 +41,8 @@ template <spannable Input, detail::output_range Output, reduction<detail::elemen
   requires detail::same_elements<Input, Output>
 void reduce_scatter(team& on, const Input& input, Output&& output, const Op& op,
                     const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  const auto reduce = detail::reducer::of<detail::element_of<Input>>(op);
-  detail::by_lanes(on, "reduce_scatter", options, [&] {
-    detail::reduce_scatter_bytes(on, given, reduce, options).run(given, reduce);
-  });
+  const request asked = detail::request_of(operation_kind::reduce_scatter, input, output);
+  detail::carry_out(on, asked, detail::reducer::of<detail::element_of<Input>>(op), options);
 }
 
 /// Does the first half of `reduce_scatter`, with the same arguments. `pending::finish` does the
@@ -63,13 +54,8 @@ template <spannable Input, detail::output_range Output,
            detail::lasting_range<Output>
 pending start_reduce_scatter(team& on, Input&& input, Output&& output, const Op& op,
                              const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  const auto reduce = detail::kept_reducer::of<detail::element_of<Input>>(op);
-  return {detail::reduce_scatter_bytes(on, given, reduce.get(), options), given, reduce};
+  const request asked = detail::request_of(operation_kind::reduce_scatter, input, output);
+  return detail::start(on, asked, detail::kept_reducer::of<detail::element_of<Input>>(op), options);
 }
 
 }  // namespace peerbus::collective
-
-#ifndef PEERBUS_COMPILED
-#include <peerbus/collective/reduce_scatter.ipp>  // IWYU pragma: keep
-#endif

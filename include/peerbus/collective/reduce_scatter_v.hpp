@@ -2,23 +2,17 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
-#include <peerbus/collective/detail/by_lanes.hpp>
+#include <peerbus/collective/detail/carry_out.hpp>
 #include <peerbus/collective/detail/operands.hpp>
-#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/part_layout.hpp>
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/reduction.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator/window.hpp>
 
 namespace peerbus::collective {
-
-namespace detail {
-/// Begins `reduce_scatter_v` for elements of any type.
-operation reduce_scatter_v_bytes(team& on, const operands& given, const part_layout& parts,
-                                 const reducer& reduce, const call_options& options);
-}  // namespace detail
 
 /// Reduces part `rank` of the `input` of every rank to the `output` of rank `rank`, as
 /// `reduce_scatter` does with parts of different sizes. `parts` says where parts lie in `input`,
@@ -40,11 +34,9 @@ template <spannable Input, detail::output_range Output, reduction<detail::elemen
   requires detail::same_elements<Input, Output>
 void reduce_scatter_v(team& on, const Input& input, const part_layout& parts, Output&& output,
                       const Op& op, const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  const auto reduce = detail::reducer::of<detail::element_of<Input>>(op);
-  detail::by_lanes(on, "reduce_scatter_v", options, [&] {
-    detail::reduce_scatter_v_bytes(on, given, parts, reduce, options).run(given, reduce);
-  });
+  request asked = detail::request_of(operation_kind::reduce_scatter_v, input, output);
+  asked.parts = parts;
+  detail::carry_out(on, asked, detail::reducer::of<detail::element_of<Input>>(op), options);
 }
 
 /// Does the first half of `reduce_scatter_v`, with the same arguments: tells the peers the sizes of
@@ -57,13 +49,9 @@ template <spannable Input, detail::output_range Output,
            detail::lasting_range<Output>
 pending start_reduce_scatter_v(team& on, Input&& input, const part_layout& parts, Output&& output,
                                const Op& op, const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  const auto reduce = detail::kept_reducer::of<detail::element_of<Input>>(op);
-  return {detail::reduce_scatter_v_bytes(on, given, parts, reduce.get(), options), given, reduce};
+  request asked = detail::request_of(operation_kind::reduce_scatter_v, input, output);
+  asked.parts = parts;
+  return detail::start(on, asked, detail::kept_reducer::of<detail::element_of<Input>>(op), options);
 }
 
 }  // namespace peerbus::collective
-
-#ifndef PEERBUS_COMPILED
-#include <peerbus/collective/reduce_scatter_v.ipp>  // IWYU pragma: keep
-#endif

@@ -5,16 +5,11 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 
-#include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/in_window.hpp>
 #include <peerbus/collective/part_layout.hpp>
-#include <peerbus/collective/pending.hpp>
-#include <peerbus/collective/team.hpp>
-#include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
 
 namespace peerbus::collective {
@@ -56,9 +51,10 @@ enum class reduction_kind : std::uint8_t {
   maximum,  ///< `collective::maximum`
 };
 
-/// One collective operation as data, for programs that know the type of the elements at run time
-/// only, such as bindings of other languages. Operands are bytes, and their sizes are whole
-/// elements. Members that the operation does not use are not looked at.
+/// One collective operation as data. `run` and `start` take it from programs that know the type of
+/// the elements at run time only, such as bindings of other languages; the functions on ranges make
+/// one. Operands are bytes, and their sizes are whole elements. Members that the operation does not
+/// use are not looked at.
 struct request {
   operation_kind what = operation_kind::broadcast;  ///< the operation
   element_type element{};                           ///< the type of all operands' elements
@@ -69,34 +65,16 @@ struct request {
   detail::window_place input_in{};
   std::optional<std::span<const std::byte>> residual{};  ///< of all_reduce_add: what is added last
   rank_id root{0};                                       ///< of operations with a root
-  reduction_kind reduction = reduction_kind::sum;        ///< of operations that reduce
+  reduction_kind reduction = reduction_kind::sum;        ///< of operations that reduce, by `run`
   part_layout parts{};           ///< of operations with parts; of all_to_all_v, those of the input
   part_layout received_parts{};  ///< of all_to_all_v: those of the output
+
+  /// Returns whether both operands are the same range.
+  [[nodiscard]] bool is_in_place() const noexcept { return input.data() == output.data(); }
+  /// Returns the elements of the input.
+  [[nodiscard]] std::size_t input_count() const noexcept { return input.size() / element.bytes; }
+  /// Returns the elements of the output.
+  [[nodiscard]] std::size_t output_count() const noexcept { return output.size() / element.bytes; }
 };
 
-/// Returns whether operations can reduce elements of this type: f32, f64, bf16, i32, i64 and u8.
-[[nodiscard]] bool can_reduce(const element_type& element) noexcept;
-
-/// Does the operation that `asked` describes. Contract as the function of its name.
-/// Throws also, on all ranks: `error` invalid_argument or refused if the elements cannot be
-/// reduced.
-void run(team& on, const request& asked, const call_options& options = {});
-
-/// Does the first half of the operation that `asked` describes. `pending::finish` does the rest.
-/// `pending` says what holds between the halves. `asked` itself is not needed any more.
-/// Throws also: `error` as `run` for elements that cannot be reduced, on all ranks in this half.
-[[nodiscard]] pending start(team& on, const request& asked, const call_options& options = {});
-
-/// Takes part in an operation without carrying it out, because the caller has found its arguments
-/// bad: the operation fails on all ranks, so that none waits for this one. `operation` is the name
-/// of the function. Returns never.
-/// Throws: `error` invalid_argument with `objection`; the others get refused with it. Or what ended
-/// the wait for the others.
-[[noreturn]] void refuse(team& on, std::string_view operation, const element_type& element,
-                         const std::string& objection, const call_options& options = {});
-
 }  // namespace peerbus::collective
-
-#ifndef PEERBUS_COMPILED
-#include <peerbus/collective/request.ipp>  // IWYU pragma: keep
-#endif

@@ -2,20 +2,15 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
-#include <peerbus/collective/detail/by_lanes.hpp>
+#include <peerbus/collective/detail/carry_out.hpp>
 #include <peerbus/collective/detail/operands.hpp>
-#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/pending.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator/window.hpp>
 #include <peerbus/core/rank.hpp>
 
 namespace peerbus::collective {
-
-namespace detail {
-/// Begins `scatter` for elements of any type.
-operation scatter_bytes(team& on, const operands& given, rank_id root, const call_options& options);
-}  // namespace detail
 
 /// Copies row `rank` of the `input` of rank `root` to the `output` of rank `rank`. `input` is
 /// [ranks, count] at the root, and is not read at other ranks, where it may be empty. `output` is
@@ -34,9 +29,9 @@ template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void scatter(team& on, const Input& input, Output&& output, rank_id root,
              const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  detail::by_lanes(on, "scatter", options,
-                   [&] { detail::scatter_bytes(on, given, root, options).run(given); });
+  request asked = detail::request_of(operation_kind::scatter, input, output);
+  asked.root = root;
+  detail::carry_out(on, asked, options);
 }
 
 /// Does the first half of `scatter`, with the same arguments. `pending::finish` does the rest.
@@ -46,12 +41,9 @@ template <spannable Input, detail::output_range Output>
            detail::lasting_range<Output>
 pending start_scatter(team& on, Input&& input, Output&& output, rank_id root,
                       const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  return {detail::scatter_bytes(on, given, root, options), given};
+  request asked = detail::request_of(operation_kind::scatter, input, output);
+  asked.root = root;
+  return detail::start(on, asked, options);
 }
 
 }  // namespace peerbus::collective
-
-#ifndef PEERBUS_COMPILED
-#include <peerbus/collective/scatter.ipp>  // IWYU pragma: keep
-#endif

@@ -2,22 +2,16 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
-#include <peerbus/collective/detail/by_lanes.hpp>
+#include <peerbus/collective/detail/carry_out.hpp>
 #include <peerbus/collective/detail/operands.hpp>
-#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/part_layout.hpp>
 #include <peerbus/collective/pending.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator/window.hpp>
 #include <peerbus/core/rank.hpp>
 
 namespace peerbus::collective {
-
-namespace detail {
-/// Begins `scatter_v` for elements of any type.
-operation scatter_v_bytes(team& on, const operands& given, const part_layout& parts, rank_id root,
-                          const call_options& options);
-}  // namespace detail
 
 /// Copies part `r` of the `input` of rank `root` to the `output` of each rank `r`, as `scatter`
 /// does with parts of different sizes. `parts` says at the root where parts lie in `input`, and
@@ -36,9 +30,10 @@ template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void scatter_v(team& on, const Input& input, const part_layout& parts, Output&& output,
                rank_id root, const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  detail::by_lanes(on, "scatter_v", options,
-                   [&] { detail::scatter_v_bytes(on, given, parts, root, options).run(given); });
+  request asked = detail::request_of(operation_kind::scatter_v, input, output);
+  asked.root = root;
+  asked.parts = parts;
+  detail::carry_out(on, asked, options);
 }
 
 /// Does the first half of `scatter_v`, with the same arguments: tells the peers the sizes of its
@@ -49,12 +44,10 @@ template <spannable Input, detail::output_range Output>
            detail::lasting_range<Output>
 pending start_scatter_v(team& on, Input&& input, const part_layout& parts, Output&& output,
                         rank_id root, const call_options& options = {}) {
-  const detail::operands given = detail::operands_of(input, output);
-  return {detail::scatter_v_bytes(on, given, parts, root, options), given};
+  request asked = detail::request_of(operation_kind::scatter_v, input, output);
+  asked.root = root;
+  asked.parts = parts;
+  return detail::start(on, asked, options);
 }
 
 }  // namespace peerbus::collective
-
-#ifndef PEERBUS_COMPILED
-#include <peerbus/collective/scatter_v.ipp>  // IWYU pragma: keep
-#endif

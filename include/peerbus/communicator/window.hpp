@@ -151,7 +151,7 @@ class window {
     return bus_->wait_at(owner, memory_, id, value, until, awaited);
   }
   /// Returns the present value of this rank's own signal, or 0 if there is no such signal. What was
-/// put before it was raised is visible.
+  /// put before it was raised is visible.
   /// Cost: a load, and a poll of what has arrived where signals arrive by a device.
   [[nodiscard]] std::uint64_t value(signal_id id) const noexcept {
     return bus_->value(memory_, id);

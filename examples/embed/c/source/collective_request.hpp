@@ -16,7 +16,7 @@
 #include <peerbus/collective/in_window.hpp>
 #include <peerbus/collective/part_layout.hpp>
 #include <peerbus/collective/pending.hpp>
-#include <peerbus/collective/request.hpp>
+#include <peerbus/collective/run_request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>

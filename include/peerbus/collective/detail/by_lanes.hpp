@@ -9,8 +9,8 @@
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/copy.hpp>
-#include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -43,7 +43,7 @@ void by_lanes(team& on, const char* operation, const call_options& options, Body
 ///@}
 
 /// Reduces `bytes` bytes of all `sources`, in their order, to `out`, by all lanes of the call.
-void reduce_by_lanes(const call& in, const operands& given, const reducer& reduce, std::byte* out,
+void reduce_by_lanes(const call& in, const request& given, const reducer& reduce, std::byte* out,
                      std::span<const std::byte* const> sources, std::size_t bytes) noexcept;
 
 }  // namespace peerbus::collective::detail

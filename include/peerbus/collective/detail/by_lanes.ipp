@@ -16,7 +16,7 @@ PEERBUS_ERROR_PATH void fail_lanes(team& on, std::string_view operation, errc co
   call::group(on).fail(code, peerbus::detail::concat(operation, ": ", text));
 }
 
-PEERBUS_INLINE void reduce_by_lanes(const call& in, const operands& given, const reducer& reduce,
+PEERBUS_INLINE void reduce_by_lanes(const call& in, const request& given, const reducer& reduce,
                                     std::byte* out, std::span<const std::byte* const> sources,
                                     std::size_t bytes) noexcept {
   const std::size_t elements = bytes / given.element.bytes;

@@ -12,9 +12,9 @@
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
-#include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/collective/in_window.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator/near_groups.hpp>
 #include <peerbus/core/align.hpp>
@@ -40,7 +40,7 @@ class call {
   /// Begins a call. `objection` says what is wrong with the arguments. If it is not empty, the
   /// first round refuses the call on all ranks. Does not communicate.
   /// Throws: `error` poisoned; invalid_argument if an operation of the team is between its halves.
-  call(team& on, const call_header& header, const operands& given, const call_options& options,
+  call(team& on, const call_header& header, const request& given, const call_options& options,
        std::string objection);
   call(call&&) = default;
   call(const call&) = delete;
@@ -73,11 +73,11 @@ class call {
   ///@}
 
   /// Returns the algorithm of an `all_reduce`. Ranks whose algorithms differ make different calls.
-  [[nodiscard]] static algorithm algorithm_of_all_reduce(const team& on, const operands& given,
+  [[nodiscard]] static algorithm algorithm_of_all_reduce(const team& on, const request& given,
                                                          const short_text<8>& reduction) noexcept;
   /// Returns the algorithm of a `reduce_scatter`, likewise.
   [[nodiscard]] static algorithm algorithm_of_reduce_scatter(
-      const team& on, const operands& given, const short_text<8>& reduction) noexcept;
+      const team& on, const request& given, const short_text<8>& reduction) noexcept;
 
   ///@{
   /// Returns the team, the name of the operation, and its deadline if the caller gave one.

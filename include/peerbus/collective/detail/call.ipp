@@ -15,7 +15,7 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE call::call(team& on, const call_header& header, const operands& given,
+PEERBUS_INLINE call::call(team& on, const call_header& header, const request& given,
                           const call_options& options, std::string objection)
     : on_{on},
       pages_{*on.pages_},

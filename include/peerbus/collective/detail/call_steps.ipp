@@ -10,7 +10,7 @@
 namespace peerbus::collective::detail {
 
 /// Returns how much a reduction of operands says about the order of ranks.
-inline algorithm_choice::order_need order_need_of(const operands& given,
+inline algorithm_choice::order_need order_need_of(const request& given,
                                                   const short_text<8>& reduction) noexcept {
   using need = algorithm_choice::order_need;
   // A residual is added behind the operands of all ranks.
@@ -24,7 +24,7 @@ inline algorithm_choice::order_need order_need_of(const operands& given,
   return is_integer && is_known ? need::none : need::result;
 }
 
-PEERBUS_INLINE algorithm call::algorithm_of_all_reduce(const team& on, const operands& given,
+PEERBUS_INLINE algorithm call::algorithm_of_all_reduce(const team& on, const request& given,
                                                        const short_text<8>& reduction) noexcept {
   // Over loads, all algorithms keep the order.
   return on.choice_.of_all_reduce(given.input.size(), on.shape_.access == page_access::loads
@@ -33,7 +33,7 @@ PEERBUS_INLINE algorithm call::algorithm_of_all_reduce(const team& on, const ope
 }
 
 PEERBUS_INLINE algorithm call::algorithm_of_reduce_scatter(
-    const team& on, const operands& given, const short_text<8>& reduction) noexcept {
+    const team& on, const request& given, const short_text<8>& reduction) noexcept {
   if (on.shape_.access == page_access::loads) return algorithm::one_shot;  // The only possible one.
   return on.choice_.of_reduce_scatter(given.output.size(), order_need_of(given, reduction));
 }

@@ -10,6 +10,7 @@
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/operation.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/compiled.hpp>

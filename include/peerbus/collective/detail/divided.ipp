@@ -7,6 +7,7 @@
 
 #include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/divided.hpp>
+#include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/parts.hpp>
 #include <peerbus/communicator/near_groups.hpp>
 #include <peerbus/core/align.hpp>
@@ -43,7 +44,7 @@ PEERBUS_INLINE const std::byte* pass_on(call& all, std::size_t hop, std::size_t 
 /// `stride` bytes. The sum of the rows for this rank goes to `own_sum`, or to the start of the next
 /// page if that is nullptr.
 PEERBUS_INLINE void reduce_around(
-    call& all, const operands& given, const reducer& reduce, std::size_t stride,
+    call& all, const request& given, const reducer& reduce, std::size_t stride,
     peerbus::detail::function_ref<std::span<const std::byte>(rank_id)> row_for,
     std::byte* own_sum) {
   const ring_places ring{all};
@@ -63,7 +64,7 @@ PEERBUS_INLINE void reduce_around(
 /// Compares the calls of all ranks, because only neighbours meet in steps, and then calls
 /// `do_slice(done, bytes)` for each slice of `total` bytes.
 PEERBUS_INLINE void in_ring_slices(
-    call& all, choice_of operation, const operands& given, std::size_t total,
+    call& all, choice_of operation, const request& given, std::size_t total,
     peerbus::detail::function_ref<void(std::size_t, std::size_t)> do_slice) {
   const auto put_nothing = [&](std::size_t, std::size_t) {
     all.put([](rank_id) noexcept { return byte_range{}; });
@@ -77,7 +78,7 @@ PEERBUS_INLINE void in_ring_slices(
   all.in_slices(total, total, put_nothing, do_slices);
 }
 
-PEERBUS_INLINE void all_reduce_by_ring(call& all, const operands& given, const reducer& reduce) {
+PEERBUS_INLINE void all_reduce_by_ring(call& all, const request& given, const reducer& reduce) {
   const ring_places ring{all};
   const auto reduce_slice = [&](std::size_t done, std::size_t bytes) {
     const auto part_of = [&](rank_id rank) noexcept {
@@ -105,7 +106,7 @@ PEERBUS_INLINE void all_reduce_by_ring(call& all, const operands& given, const r
   in_ring_slices(all, choice_of::all_reduce, given, given.input.size(), reduce_slice);
 }
 
-PEERBUS_INLINE void all_reduce_by_two_levels(call& all, const operands& given,
+PEERBUS_INLINE void all_reduce_by_two_levels(call& all, const request& given,
                                              const reducer& reduce) {
   const near_groups& groups = all.groups();
   const std::span<const rank_id> near = groups.near();
@@ -148,8 +149,7 @@ PEERBUS_INLINE void all_reduce_by_two_levels(call& all, const operands& given,
       put_to_near, reduce_slice);
 }
 
-PEERBUS_INLINE void reduce_scatter_by_ring(call& all, const operands& given,
-                                           const reducer& reduce) {
+PEERBUS_INLINE void reduce_scatter_by_ring(call& all, const request& given, const reducer& reduce) {
   const std::size_t block = given.output.size();
   const auto reduce_slice = [&](std::size_t done, std::size_t bytes) {
     const auto row_for = [&](rank_id rank) noexcept {
@@ -161,7 +161,7 @@ PEERBUS_INLINE void reduce_scatter_by_ring(call& all, const operands& given,
   in_ring_slices(all, choice_of::reduce_scatter, given, block, reduce_slice);
 }
 
-PEERBUS_INLINE void reduce_scatter_by_two_levels(call& all, const operands& given,
+PEERBUS_INLINE void reduce_scatter_by_two_levels(call& all, const request& given,
                                                  const reducer& reduce) {
   const near_groups& groups = all.groups();
   const std::span<const rank_id> near = groups.near();

@@ -6,8 +6,8 @@
 
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/detail/call.hpp>
-#include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/core/compiled.hpp>
 
 /// `doubling`: after step k, which counts from 0, rank p has the operands of the ranks from p to
@@ -23,9 +23,9 @@ void begin_doubling(call& all, std::size_t bytes);
 void end_doubling(call& all, std::size_t bytes);
 
 /// Does an `all_reduce` by doubling.
-void all_reduce_by_doubling(call& all, const operands& given, const reducer& reduce);
+void all_reduce_by_doubling(call& all, const request& given, const reducer& reduce);
 /// Does an `all_gather` by doubling.
-void all_gather_by_doubling(call& all, const operands& given, const reducer& reduce);
+void all_gather_by_doubling(call& all, const request& given, const reducer& reduce);
 
 }  // namespace peerbus::collective::detail
 

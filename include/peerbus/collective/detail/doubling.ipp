@@ -7,6 +7,7 @@
 
 #include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/doubling.hpp>
+#include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/core/rank.hpp>
 
 namespace peerbus::collective::detail {
@@ -41,8 +42,7 @@ inline const std::byte* row_of(call& all, rank_id rank, std::size_t bytes) noexc
   return all.step_page() + (rank.index() + n - all.self().index()) % n * bytes;
 }
 
-PEERBUS_INLINE void all_reduce_by_doubling(call& all, const operands& given,
-                                           const reducer& reduce) {
+PEERBUS_INLINE void all_reduce_by_doubling(call& all, const request& given, const reducer& reduce) {
   all.in_slices(
       given.input.size(),
       whole_slice(algorithm::doubling, choice_of::all_reduce, all.shape(), given.element.bytes),
@@ -59,7 +59,7 @@ PEERBUS_INLINE void all_reduce_by_doubling(call& all, const operands& given,
       });
 }
 
-PEERBUS_INLINE void all_gather_by_doubling(call& all, const operands& given, const reducer&) {
+PEERBUS_INLINE void all_gather_by_doubling(call& all, const request& given, const reducer&) {
   const std::size_t block = given.input.size();
   all.in_slices(
       block, slice_of(algorithm::doubling, choice_of::all_gather, all.shape()),

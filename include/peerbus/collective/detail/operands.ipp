@@ -16,7 +16,7 @@ PEERBUS_INLINE bool are_apart(std::span<const std::byte> a, std::span<const std:
          begin_of_b >= begin_of_a + a.size();
 }
 
-PEERBUS_INLINE std::string object_to_residual(const operands& given) {
+PEERBUS_INLINE std::string object_to_residual(const request& given) {
   using peerbus::detail::concat;
   const std::span<const std::byte> residual = *given.residual;
   const std::size_t count = residual.size() / given.element.bytes;
@@ -30,22 +30,23 @@ PEERBUS_INLINE std::string object_to_residual(const operands& given) {
   return {};
 }
 
-PEERBUS_INLINE std::string object_to(const operands& given, std::size_t in_place_at) {
+PEERBUS_INLINE std::string object_to(const request& given, bool has_input, bool has_output,
+                                     std::size_t in_place_at) {
   using peerbus::detail::concat;
-  if (given.input.data() == nullptr && !given.input.empty())
+  const std::span<const std::byte> input = has_input ? given.input : std::span<const std::byte>{};
+  const std::span<const std::byte> output = has_output ? given.output : std::span<std::byte>{};
+  if (input.data() == nullptr && !input.empty())
     return concat("an input that is null but ", given.input_count(), " elements long");
-  if (given.output.data() == nullptr && !given.output.empty())
+  if (output.data() == nullptr && !output.empty())
     return concat("an output that is null but ", given.output_count(), " elements long");
-  if (!given.input_in.is_inside && !given.input.empty())
+  if (!given.input_in.is_inside && !input.empty())
     return "an input outside the window that it was given with";
   if (given.residual)
     if (std::string objection = object_to_residual(given); !objection.empty()) return objection;
-  if (are_apart(given.input, given.output)) return {};
-  const std::byte* const input = given.input.data();
-  const std::byte* const output = given.output.data();
-  const bool output_is_longer = given.output.size() > given.input.size();
-  const bool is_in_place =
-      output_is_longer ? input == output + in_place_at : output == input + in_place_at;
+  if (are_apart(input, output)) return {};
+  const bool output_is_longer = output.size() > input.size();
+  const bool is_in_place = output_is_longer ? input.data() == output.data() + in_place_at
+                                            : output.data() == input.data() + in_place_at;
   if (is_in_place) return {};
   return concat("an input and an output that overlap, expected them to lie apart, or the ",
                 output_is_longer ? "input" : "output", " at byte ", in_place_at, " of the ",

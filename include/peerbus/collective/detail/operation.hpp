@@ -8,8 +8,8 @@
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
-#include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/deadline.hpp>
 
@@ -24,10 +24,10 @@ class [[nodiscard]] operation {
  public:
   /// A function that carries out a call by one `in_slices`. `given` may be bad if the call is
   /// refused, so only `give` and `take` may access it.
-  using body = void(call& rounds, const operands& given, const reducer& reduce);
+  using body = void(call& rounds, const request& given, const reducer& reduce);
 
   /// Begins a call, as the constructor of `call` does.
-  operation(team& on, const call_header& header, const operands& given, const call_options& options,
+  operation(team& on, const call_header& header, const request& given, const call_options& options,
             std::string objection, body* carry_out)
       : rounds_{on, header, given, options, std::move(objection)}, carry_out_{carry_out} {}
 
@@ -37,16 +37,14 @@ class [[nodiscard]] operation {
   void carry_out_by(body* carry_out) noexcept { carry_out_ = carry_out; }
 
   /// Does all of the operation. Throws: as `call::await`.
-  void run(const operands& given, const reducer& reduce = {}) {
-    carry_out_(rounds_, given, reduce);
-  }
+  void run(const request& given, const reducer& reduce = {}) { carry_out_(rounds_, given, reduce); }
   /// Does the first half. Waits for no peer. Throws: `error` unreachable.
-  void start(const operands& given, const reducer& reduce) {
+  void start(const request& given, const reducer& reduce) {
     rounds_.pause();
     run(given, reduce);
   }
   /// Does the second half. Throws: as `call::resume` and `call::await`.
-  void finish(const operands& given, const reducer& reduce, const std::optional<deadline>& until) {
+  void finish(const request& given, const reducer& reduce, const std::optional<deadline>& until) {
     rounds_.resume(until);
     run(given, reduce);
   }

@@ -7,9 +7,9 @@
 #include <span>
 
 #include <peerbus/collective/detail/call.hpp>
-#include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
 
@@ -30,7 +30,7 @@ enum class page_layout {
 class part_exchange {
  public:
   /// `step` is the largest slice that a rank publishes for a peer, in bytes. Does not communicate.
-  part_exchange(call& moves, const operands& given, page_layout pages, std::size_t step) noexcept;
+  part_exchange(call& moves, const request& given, page_layout pages, std::size_t step) noexcept;
 
   /// Compares what ranks send and expect. Returns whether data may be moved now: after the first
   /// leg of the call, it may not. Throws: as `call::await`; `error` mismatch on all ranks if a rank
@@ -86,7 +86,7 @@ class part_exchange {
   }
 
   call& moves_;
-  const operands& given_;
+  const request& given_;
   std::span<const byte_range> sends_;
   std::span<const byte_range> receives_;
   page_layout pages_;
@@ -97,9 +97,11 @@ class part_exchange {
 };
 
 /// Carries out an operation that copies parts, of which all peers read the same bytes of a page.
-void copy_shared_parts(call& moves, const operands& given, const reducer& reduce);
+void copy_shared_parts(call& moves, const request& given, const reducer& reduce);
 /// Carries out an operation that copies parts, of which each peer reads bytes of its own.
-void copy_own_parts(call& moves, const operands& given, const reducer& reduce);
+void copy_own_parts(call& moves, const request& given, const reducer& reduce);
+/// Carries out an operation in which each rank reduces the parts for it.
+void reduce_parts(call& moves, const request& given, const reducer& reduce);
 
 }  // namespace peerbus::collective::detail
 

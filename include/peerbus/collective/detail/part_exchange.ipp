@@ -4,12 +4,15 @@
 #include <cstring>
 #include <string>
 
+#include <peerbus/collective/detail/by_lanes.hpp>
+#include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/part_exchange.hpp>
+#include <peerbus/collective/detail/pattern.hpp>
 #include <peerbus/core/text.hpp>
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE part_exchange::part_exchange(call& moves, const operands& given, page_layout pages,
+PEERBUS_INLINE part_exchange::part_exchange(call& moves, const request& given, page_layout pages,
                                             std::size_t step) noexcept
     : moves_{moves},
       given_{given},
@@ -81,14 +84,30 @@ PEERBUS_INLINE void part_exchange::copy_all() {
               given_.input.data() + sends_[moves_.self().index()].offset, own.bytes);
 }
 
-PEERBUS_INLINE void copy_shared_parts(call& moves, const operands& given, const reducer&) {
+PEERBUS_INLINE void copy_shared_parts(call& moves, const request& given, const reducer&) {
   part_exchange parts{moves, given, page_layout::shared, moves.slice_bytes(1)};
   if (parts.compare()) parts.copy_all();
 }
 
-PEERBUS_INLINE void copy_own_parts(call& moves, const operands& given, const reducer&) {
+PEERBUS_INLINE void copy_own_parts(call& moves, const request& given, const reducer&) {
   part_exchange parts{moves, given, page_layout::parts, moves.slice_bytes(moves.ranks())};
   if (parts.compare()) parts.copy_all();
+}
+
+PEERBUS_INLINE void reduce_parts(call& moves, const request& given, const reducer& reduce) {
+  const std::size_t step = whole_elements(moves.slice_bytes(moves.ranks()), given.element);
+  part_exchange scatter{moves, given, page_layout::parts, step};
+  if (!scatter.compare()) return;
+  const rank_id self = moves.self();
+  const std::size_t own_at = moves.sends()[self.index()].offset;
+  const std::span<const std::byte*> sources = moves.sources();
+  scatter.in_slices([&](std::size_t done) {
+    const std::size_t bytes = scatter.bytes_from(self, done);
+    if (bytes == 0) return;  // The output may be null.
+    for (const rank_id peer : moves.peers()) sources[peer.index()] = scatter.from(peer, done);
+    sources[self.index()] = given.input.data() + own_at + done;
+    reduce_by_lanes(moves, given, reduce, given.output.data() + done, sources, bytes);
+  });
 }
 
 }  // namespace peerbus::collective::detail

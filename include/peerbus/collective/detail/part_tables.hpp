@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include <peerbus/collective/detail/call_header.hpp>
-#include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/collective/part_layout.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
 
@@ -31,7 +31,12 @@ std::string object_to_overlap(std::span<const byte_range> table, const element_t
 
 /// Does `lay_out` for an output, and objects to parts that overlap.
 std::string lay_out_output(std::span<byte_range> table, const part_layout& parts,
-                           const operands& given);
+                           const request& given);
+
+/// Fills both tables of rank `self` for a request, and says what is wrong with its operands.
+/// Returns an empty string if nothing is.
+std::string object_to_parts(std::span<byte_range> sends, std::span<byte_range> receives,
+                            rank_id self, const request& given);
 
 /// Says that an operand does not have the size of a rank's part: "an input of 3 elements, expected
 /// counts[1], which is 4".

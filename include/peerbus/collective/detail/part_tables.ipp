@@ -3,7 +3,9 @@
 
 #include <cstdint>
 
+#include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/part_tables.hpp>
+#include <peerbus/collective/detail/pattern.hpp>
 #include <peerbus/core/text.hpp>
 
 namespace peerbus::collective::detail {
@@ -63,9 +65,55 @@ PEERBUS_INLINE std::string object_to_overlap(std::span<const byte_range> table,
 }
 
 PEERBUS_INLINE std::string lay_out_output(std::span<byte_range> table, const part_layout& parts,
-                                          const operands& given) {
+                                          const request& given) {
   std::string objection = lay_out(table, parts, given.output.size(), given.element, "output");
   return objection.empty() ? object_to_overlap(table, given.element, "output") : objection;
+}
+
+PEERBUS_INLINE std::string object_to_parts(std::span<byte_range> sends,
+                                           std::span<byte_range> receives, rank_id self,
+                                           const request& given) {
+  const pattern& kind = pattern_of(given.what);
+  const bool gives = !kind.one_gives || self == given.root;
+  const bool takes = !kind.one_takes || self == given.root;
+  // An operand without rows is one part, for the root or from it, or for all ranks.
+  const auto lay_out_whole = [&](std::span<byte_range> table, std::size_t bytes) {
+    const byte_range whole{0, bytes};
+    std::ranges::fill(table, kind.has_root() ? byte_range{} : whole);
+    if (kind.has_root()) table[given.root.index()] = whole;
+  };
+  std::string objection;
+  std::ranges::fill(sends, byte_range{});
+  std::ranges::fill(receives, byte_range{});
+  if (!kind.input_rows)
+    lay_out_whole(sends, given.input.size());
+  else if (gives)
+    objection = lay_out(sends, given.parts, given.input.size(), given.element, "input");
+  if (!kind.output_rows)
+    lay_out_whole(receives, given.output.size());
+  else if (takes && objection.empty())
+    objection =
+        lay_out_output(receives, kind.input_rows ? given.received_parts : given.parts, given);
+  if (!objection.empty()) return objection;
+
+  if (kind.input_rows && kind.output_rows) {
+    objection = object_to(given, true, true, 0);
+    const bool is_in_place = !given.output.empty() && given.is_in_place();
+    if (objection.empty() && is_in_place && !std::ranges::equal(sends, receives))
+      return "operands in place whose parts differ, expected equal counts and displacements";
+    return objection;
+  }
+  // In place, a part that overlaps the own one would be read after the output is written.
+  if (kind.reduces && !are_apart(given.input, given.output))
+    objection = object_to_overlap(sends, given.element, "input");
+  if (!objection.empty()) return objection;
+  const byte_range& own = (kind.input_rows ? sends : receives)[self.index()];
+  const std::size_t part = own.bytes / given.element.bytes;
+  if (kind.input_rows && gives && given.output.size() != own.bytes)
+    return wrong_part("output", given.output_count(), self, part);
+  if (kind.output_rows && takes && given.input.size() != own.bytes)
+    return wrong_part("input", given.input_count(), self, part);
+  return object_to(given, gives, takes, own.offset);
 }
 
 PEERBUS_ERROR_PATH std::string wrong_part(std::string_view operand, std::size_t given, rank_id rank,

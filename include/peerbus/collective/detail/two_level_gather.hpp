@@ -2,19 +2,19 @@
 #pragma once
 
 #include <peerbus/collective/detail/call.hpp>
-#include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/core/compiled.hpp>
 
 namespace peerbus::collective::detail {
 
 /// Does an `all_gather` by `two_levels`. Each rank sends its operand to the ranks with an equal
 /// place in other groups. Then each rank publishes to its group what it has got, with its own.
-void all_gather_by_two_levels(call& all, const operands& given, const reducer& reduce);
+void all_gather_by_two_levels(call& all, const request& given, const reducer& reduce);
 
 /// Does a `broadcast` by `two_levels`. The root sends the data to the ranks with its place in other
 /// groups. Then these publish it to their groups.
-void broadcast_by_two_levels(call& all, const operands& given, const reducer& reduce);
+void broadcast_by_two_levels(call& all, const request& given, const reducer& reduce);
 
 }  // namespace peerbus::collective::detail
 

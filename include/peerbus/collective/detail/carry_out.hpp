@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/operation.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/pending.hpp>
+#include <peerbus/collective/request.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/compiled.hpp>
+
+/// What every operation on ranges comes to: a request with its reduction, without types.
+namespace peerbus::collective::detail {
+
+/// Begins the operation of a request: checks it, and chooses the algorithm. Does not communicate.
+/// `reduce` is its reduction, if it has one.
+/// Throws: as the constructor of `call`.
+operation begin(team& on, const request& asked, const reducer& reduce, const call_options& options);
+
+/// Does an operation, by all lanes. If it has a residual, `reduce` is the sum before that.
+/// Throws: as `by_lanes` and `call::await`.
+void carry_out(team& on, const request& asked, const reducer& reduce, const call_options& options);
+/// Does one that reduces nothing.
+inline void carry_out(team& on, const request& asked, const call_options& options) {
+  carry_out(on, asked, reducer{}, options);
+}
+
+/// Does the first half of an operation without a residual.
+/// Throws: as `begin` and `operation::start`.
+pending start(team& on, const request& asked, const kept_reducer& reduce,
+              const call_options& options);
+/// Does the first half of one that reduces nothing.
+inline pending start(team& on, const request& asked, const call_options& options) {
+  return start(on, asked, kept_reducer{}, options);
+}
+/// Does the first half of an operation with a residual. `sum` refers to what outlives the call.
+pending start_add(team& on, const request& asked, const reducer& sum, const call_options& options);
+
+}  // namespace peerbus::collective::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/detail/carry_out.ipp>  // IWYU pragma: keep
+#endif

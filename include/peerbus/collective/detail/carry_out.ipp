@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include <peerbus/collective/algorithm.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
+#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/carry_out.hpp>
+#include <peerbus/collective/detail/divided.hpp>
+#include <peerbus/collective/detail/doubling.hpp>
+#include <peerbus/collective/detail/full_mesh.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/part_exchange.hpp>
+#include <peerbus/collective/detail/part_tables.hpp>
+#include <peerbus/collective/detail/pattern.hpp>
+#include <peerbus/collective/detail/sum_with_residual.hpp>
+#include <peerbus/collective/detail/two_level_gather.hpp>
+#include <peerbus/collective/detail/two_shots.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus::collective::detail {
+
+/// Returns the algorithm of a request. An element may be too large for the slices of an algorithm
+/// that divides them further.
+PEERBUS_INLINE algorithm algorithm_for(team& on, const request& asked,
+                                       const reducer& reduce) noexcept {
+  const auto if_it_fits = [&](algorithm by, choice_of choice) noexcept {
+    const bool divides = by != algorithm::one_shot && by != algorithm::two_shots;
+    return divides && whole_slice(by, choice, on.shape(), asked.element.bytes) == 0
+               ? algorithm::one_shot
+               : by;
+  };
+  switch (asked.what) {
+    case operation_kind::broadcast:
+      return on.algorithm_of(choice_of::broadcast, asked.output.size());
+    case operation_kind::all_gather:
+      return on.algorithm_of(choice_of::all_gather, asked.input.size());
+    case operation_kind::all_reduce:
+    case operation_kind::all_reduce_add:
+      return if_it_fits(call::algorithm_of_all_reduce(on, asked, reduce.name()),
+                        choice_of::all_reduce);
+    case operation_kind::reduce_scatter:
+      return if_it_fits(call::algorithm_of_reduce_scatter(on, asked, reduce.name()),
+                        choice_of::reduce_scatter);
+    default: return algorithm::one_shot;
+  }
+}
+
+/// Returns the function that carries out an operation by an algorithm.
+PEERBUS_INLINE operation::body* carried_out_by(operation_kind what, algorithm by) noexcept {
+  const pattern& kind = pattern_of(what);
+  switch (by) {
+    case algorithm::two_shots: return all_reduce_in_two_shots;
+    case algorithm::doubling: return kind.reduces ? all_reduce_by_doubling : all_gather_by_doubling;
+    case algorithm::ring: return kind.input_rows ? reduce_scatter_by_ring : all_reduce_by_ring;
+    case algorithm::two_levels:
+      if (kind.reduces)
+        return kind.input_rows ? reduce_scatter_by_two_levels : all_reduce_by_two_levels;
+      return kind.output_rows ? all_gather_by_two_levels : broadcast_by_two_levels;
+    default: break;
+  }
+  if (!kind.varies) return full_mesh;
+  return kind.reduces ? reduce_parts : kind.input_rows ? copy_own_parts : copy_shared_parts;
+}
+
+/// Objects to operands whose sizes do not fit together. This rank has an input if it `gives` and an
+/// output if it `takes`.
+PEERBUS_INLINE std::string object_to_sizes(const pattern& kind, const request& asked,
+                                           std::size_t ranks, bool gives, bool takes) {
+  const auto is_rows_of = [&](std::size_t all, std::size_t row) {
+    return all / ranks == row && all % ranks == 0;
+  };
+  const std::size_t input = asked.input_count();
+  const std::size_t output = asked.output_count();
+  if (kind.input_rows && kind.output_rows) {
+    if (input % ranks != 0) return indivisible("input", input, ranks);
+    if (asked.input.size() != asked.output.size()) return wrong_size("output", output, 1, input);
+  } else if (kind.input_rows) {
+    if (gives && !is_rows_of(asked.input.size(), asked.output.size()))
+      return wrong_size("input", input, ranks, output);
+  } else if (kind.output_rows) {
+    if (takes && !is_rows_of(asked.output.size(), asked.input.size()))
+      return wrong_size("output", output, ranks, input);
+  } else if (kind.reduces && takes && asked.output.size() != asked.input.size()) {
+    return wrong_size("output", output, 1, input);
+  }
+  return {};
+}
+
+/// Says what is wrong with a request, and fills the tables of a variable form.
+PEERBUS_INLINE std::string object_to_request(team& on, const request& asked) {
+  const pattern& kind = pattern_of(asked.what);
+  const bool is_root = on.rank() == asked.root;
+  const bool gives = !kind.one_gives || is_root;
+  const bool takes = !kind.one_takes || is_root;
+  std::string objection;
+  if (kind.has_root()) objection = object_to_root(on, asked.root);
+  if (kind.varies) {
+    if (objection.empty())
+      objection = object_to_parts(call::sends(on), call::receives(on), on.rank(), asked);
+  } else if (objection.empty()) {
+    objection = object_to_sizes(kind, asked, on.size(), gives, takes);
+    const bool has_rows_once = kind.input_rows != kind.output_rows;
+    const std::size_t row =
+        has_rows_once ? on.rank().index() * block_bytes(kind, asked, on.size()) : 0;
+    // The data of a broadcast are an input at the root and an output elsewhere.
+    const bool has_input = gives || asked.what == operation_kind::broadcast;
+    if (objection.empty()) objection = object_to(asked, has_input, takes, row);
+  }
+  if (kind.reduces) {
+    const std::size_t slice = on.map().slice_bytes(kind.one_takes ? 1 : on.size());
+    if (whole_elements(slice, asked.element) == 0) objection = too_large(asked.element, slice);
+  }
+  return objection;
+}
+
+/// Returns where peers access the operands of a request.
+PEERBUS_INLINE operand_place place_for(const request& asked, algorithm by) noexcept {
+  if (asked.input_in.part_of == nullptr) return operand_place::memory;
+  const pattern& kind = pattern_of(asked.what);
+  const bool is_in_place = !asked.output.empty() && asked.is_in_place();
+  // What a peer would read, this rank overwrites.
+  if (kind.input_rows && kind.output_rows && is_in_place) return operand_place::memory;
+  const bool is_all_reduce = kind.reduces && !kind.input_rows && !kind.one_takes;
+  if (!is_all_reduce) return operand_place::window;
+  if (asked.is_in_place()) return operand_place::window_in_place;
+  return by == algorithm::one_shot ? operand_place::window : operand_place::memory;
+}
+
+PEERBUS_INLINE operation begin(team& on, const request& asked, const reducer& reduce,
+                               const call_options& options) {
+  const pattern& kind = pattern_of(asked.what);
+  if (kind.varies) call::require_ready(on, kind.name);
+  std::string objection = object_to_request(on, asked);
+  const algorithm by = algorithm_for(on, asked, reduce);
+  const std::uint64_t count =
+      kind.varies ? call_header::varied : block_bytes(kind, asked, on.size()) / asked.element.bytes;
+  // Ranks compare a sum with a residual by the name of its reduction.
+  call_header header =
+      call_header::of(asked.residual ? "all_reduce" : kind.name, asked.element, count)
+          .at(place_for(asked, by));
+  if (kind.reduces) header.reduction = reduce.name();
+  if (kind.has_root()) header.root = static_cast<std::uint32_t>(asked.root.index());
+  operation begun{on, header, asked, options, std::move(objection), carried_out_by(asked.what, by)};
+  if (begun.rounds().is_in_window() && header.place == operand_place::window_in_place)
+    begun.carry_out_by(all_reduce_in_window);
+  return begun;
+}
+
+PEERBUS_INLINE void carry_out(team& on, const request& asked, const reducer& reduce,
+                              const call_options& options) {
+  by_lanes(on, pattern_of(asked.what).name, options, [&] {
+    if (!asked.residual) return begin(on, asked, reduce, options).run(asked, reduce);
+    const sum_with_residual fused{on, reduce, asked};
+    begin(on, asked, fused.reduce(), options).run(asked, fused.reduce());
+  });
+}
+
+PEERBUS_INLINE pending start(team& on, const request& asked, const kept_reducer& reduce,
+                             const call_options& options) {
+  return {begin(on, asked, reduce.get(), options), asked, reduce};
+}
+
+PEERBUS_INLINE pending start_add(team& on, const request& asked, const reducer& sum,
+                                 const call_options& options) {
+  const sum_with_residual fused{on, sum, asked};
+  return {begin(on, asked, fused.reduce(), options), asked, {fused.reduce(), fused}};
+}
+
+}  // namespace peerbus::collective::detail

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include <peerbus/collective/request.hpp>
+
+namespace peerbus::collective::detail {
+
+/// Who gives and takes what in an operation. A side without rows has one block for all ranks.
+struct pattern {
+  const char* name;          ///< of the function, as in errors
+  bool one_gives = false;    ///< the root alone contributes, else all ranks
+  bool one_takes = false;    ///< the root alone receives, else all ranks
+  bool input_rows = false;   ///< an input has a row for each rank
+  bool output_rows = false;  ///< an output has a row from each rank
+  bool reduces = false;      ///< what a rank receives is reduced
+  bool varies = false;       ///< rows differ in size
+
+  /// Returns whether the operation has a root.
+  [[nodiscard]] constexpr bool has_root() const noexcept { return one_gives || one_takes; }
+};
+
+/// The pattern of each `operation_kind`, in the order of these.
+inline constexpr std::array<pattern, 14> patterns{{
+    {.name = "broadcast", .one_gives = true},
+    {.name = "gather", .one_takes = true, .output_rows = true},
+    {.name = "gather_v", .one_takes = true, .output_rows = true, .varies = true},
+    {.name = "scatter", .one_gives = true, .input_rows = true},
+    {.name = "scatter_v", .one_gives = true, .input_rows = true, .varies = true},
+    {.name = "all_gather", .output_rows = true},
+    {.name = "all_gather_v", .output_rows = true, .varies = true},
+    {.name = "all_to_all", .input_rows = true, .output_rows = true},
+    {.name = "all_to_all_v", .input_rows = true, .output_rows = true, .varies = true},
+    {.name = "reduce", .one_takes = true, .reduces = true},
+    {.name = "all_reduce", .reduces = true},
+    {.name = "all_reduce_add", .reduces = true},
+    {.name = "reduce_scatter", .input_rows = true, .reduces = true},
+    {.name = "reduce_scatter_v", .input_rows = true, .reduces = true, .varies = true},
+}};
+
+/// Returns the pattern of an operation.
+[[nodiscard]] constexpr const pattern& pattern_of(operation_kind what) noexcept {
+  return patterns[static_cast<std::size_t>(what)];
+}
+
+/// Returns the bytes of a row, or of an operand without rows, of an operation whose rows are equal
+/// in size.
+[[nodiscard]] constexpr std::size_t block_bytes(const pattern& kind, const request& given,
+                                                std::size_t ranks) noexcept {
+  if (!kind.input_rows) return given.input.size();
+  return kind.output_rows ? given.input.size() / ranks : given.output.size();
+}
+
+}  // namespace peerbus::collective::detail

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/request.hpp>
+#include <peerbus/core/compiled.hpp>
+
+/// `all_reduce` in which each rank reduces one part of the elements for all ranks.
+namespace peerbus::collective::detail {
+
+/// Each rank reduces its part of a slice in one round, and publishes the result in the next.
+void all_reduce_in_two_shots(call& all, const request& given, const reducer& reduce);
+/// Each rank reduces its part of the operands in the window and stores the result to all of them.
+/// No other rank accesses this part of any operand.
+void all_reduce_in_window(call& all, const request& given, const reducer& reduce);
+
+}  // namespace peerbus::collective::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/detail/two_shots.ipp>  // IWYU pragma: keep
+#endif
