@@ -200,6 +200,15 @@ def exchanges():
            comm.exchange, experts=1, hidden=64, top_k=1, max_tokens=1, relay="always")
     deep_ep.Buffer(comm, relay="automatic").destroy()
     raises(ValueError, "relay is 'yes'", deep_ep.Buffer, comm, relay="yes")
+    for make in deep_ep.EPBuffer, deep_ep.ElasticBuffer:
+        raises(ValueError, "relay is 'yes'", make, comm, relay="yes", num_bytes=1 << 20)
+        refused = make(comm, relay="always", num_bytes=1 << 20)
+        for expands in False, True:
+            raises(peerbus.Error, "does not tell near ranks from far", refused.dispatch,
+                   numpy.zeros((1, 128), numpy.uint16), numpy.zeros((1, 1), numpy.int64),
+                   numpy.ones((1, 1), numpy.float32), num_experts=2, num_max_tokens_per_rank=1,
+                   expert_alignment=1, do_expand=expands)
+        refused.destroy()
 
 
 def refused_arrays():

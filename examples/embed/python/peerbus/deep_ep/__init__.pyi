@@ -202,7 +202,8 @@ class EPBuffer(BufferBase):
                  allow_multiple_reduction: bool = True, prefer_overlap_with_compute: bool = True,
                  sl_idx: Optional[int] = None, num_allocated_qps: int = 0,
                  num_cpu_timeout_secs: int = 300, num_gpu_timeout_secs: int = 100,
-                 explicitly_destroy: bool = False, *, target: Optional[str] = None) -> None: ...
+                 explicitly_destroy: bool = False, *, target: Optional[str] = None,
+                 relay: str = 'never') -> None: ...
     @staticmethod
     def get_buffer_size_hint(group: Any, num_max_tokens_per_rank: int, hidden: int,
                              num_topk: int = 0, use_fp8_dispatch: bool = False,
@@ -245,7 +246,7 @@ class ElasticBuffer(EPBuffer):
                  prefer_overlap_with_compute: bool = True, sl_idx: int = 3,
                  num_allocated_qps: int = 0, num_cpu_timeout_secs: int = 300,
                  num_gpu_timeout_secs: int = 100, explicitly_destroy: bool = False, *,
-                 target: Optional[str] = None) -> None: ...
+                 target: Optional[str] = None, relay: str = 'never') -> None: ...
     @staticmethod
     def get_engram_storage_size_hint(num_entries: int, hidden: int, num_max_tokens_per_rank: int,
                                      dtype: Any = "bfloat16") -> Tuple[int, int]: ...

@@ -33,7 +33,7 @@ class EPBuffer(BufferBase):
     `BufferAllocator` in `lb_allocation_plan_or_num_bytes` lie in memory of the buffer.
     The buffer takes memory for each form of dispatch, and more when a call has a greater
     `num_max_tokens_per_rank`, or states none and some rank has more tokens than before. `target` as in
-    `Buffer`; it sees dispatches and combines.
+    `Buffer`; it sees dispatches and combines. `relay` as in `peerbus.Exchange`.
     """
 
     def __init__(self, group=None, num_bytes=None, num_max_tokens_per_rank=0, hidden=0, num_topk=0,
@@ -41,9 +41,10 @@ class EPBuffer(BufferBase):
                  allow_hybrid_mode=True, allow_multiple_reduction=True,
                  prefer_overlap_with_compute=True, sl_idx=None, num_allocated_qps=0,
                  num_cpu_timeout_secs=300, num_gpu_timeout_secs=100, explicitly_destroy=False, *,
-                 target=None):
+                 target=None, relay="never"):
         super().__init__(explicitly_destroy)
         self._target = Target(target)
+        self._relay = c.place("relay", relay, c.RELAYS)
         plan = lb_allocation_plan_or_num_bytes
         is_plan = isinstance(plan, BufferAllocator)
         if is_plan:
@@ -326,8 +327,10 @@ class EPBuffer(BufferBase):
     def _buffer(self, kind):
         known = self._buffers.get(kind)
         if known is None:
+            options = {"buffer": c.BufferOptions, "ep_buffer": c.EpBufferOptions}[kind](
+                relay=self._relay)
             known = self._buffers[kind] = c.Object(kind, c.make(
-                kind, getattr(c.lib, f"peerbus_{kind}_create"), self.comm, None))
+                kind, getattr(c.lib, f"peerbus_{kind}_create"), self.comm, ctypes.byref(options)))
         return known
 
     def _dispatch_expanded(self, tokens, scales, topk_idx, topk_weights, stats, num_experts, most,
