@@ -15,8 +15,9 @@
 #include <peerbus/collective/detail/batch.ipp>
 #include <peerbus/collective/detail/batch_checks.ipp>
 #include <peerbus/collective/detail/by_lanes.ipp>
-#include <peerbus/collective/detail/call.ipp>
+#include <peerbus/collective/detail/call_check.ipp>
 #include <peerbus/collective/detail/call_header.ipp>
+#include <peerbus/collective/detail/call_rounds.ipp>
 #include <peerbus/collective/detail/call_steps.ipp>
 #include <peerbus/collective/detail/carry_out.ipp>
 #include <peerbus/collective/detail/channel_memory.ipp>

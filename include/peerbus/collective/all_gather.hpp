@@ -20,7 +20,7 @@ namespace peerbus::collective {
 /// `input` / `slice_of`, rounded up, at least 1.
 ///
 /// - `one_shot`: full mesh. Each rank publishes a slice, and its peers copy it from there. R
-/// rounds.
+///   rounds.
 ///   Each byte of `input` is written once, and put to each peer that cannot read it; each byte of
 ///   `output` is copied once.
 /// - `doubling`: the inputs of 1, 2, 4 and more ranks go from rank to rank. R ceil(log2 n) steps
@@ -28,9 +28,9 @@ namespace peerbus::collective {
 /// - `two_levels`: 2 R rounds. Each byte of `input` is put once to each other group of near ranks.
 ///
 /// An input `in_window` of `team_options::window_bytes` or more is not staged: two rounds, and
-/// peers copy each byte from where it lies. Throws, on all ranks: `error` mismatch, refused or
-/// invalid_argument as `team` says, poisoned. Also timed_out, peer_dead and unreachable, which
-/// poison the communicator.
+/// peers copy each byte from where it lies.
+/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
+/// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void all_gather(team& on, const Input& input, Output&& output, const call_options& options = {}) {

@@ -11,7 +11,7 @@
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/by_lanes.hpp>
-#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/coded_gather.hpp>
 #include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/operands.hpp>
@@ -94,7 +94,7 @@ coded_shape coded_shape_of(std::size_t elements, std::size_t hidden) noexcept {
 /// Carries out an `all_gather_coded`. `Element` is that of the output, or `std::byte` for rows that
 /// stay encoded. The callable of `kept` is a `kept_codec`.
 template <token_codec Codec, class Element>
-void gather_coded(call& gather, const request& given, const reducer& kept) {
+void gather_coded(call_rounds& gather, const request& given, const reducer& kept) {
   using token = token_of<Codec>;
   const auto& with = *static_cast<const kept_codec<Codec>*>(kept.callable());
   const std::span input{peerbus::detail::placed<token>(given.input.data()),
@@ -175,9 +175,10 @@ concept kept_token_codec = token_codec<Codec> && std::is_trivially_copyable_v<ke
 /// In place, `tokens` is row `rank` of an `output` of the same type. Returns when `output` is
 /// complete; the caller may then reuse `tokens`.
 ///
-/// Algorithm: as `all_gather`, in slices of whole rows with their scales. Cost: ceil(tokens /
-/// (slice / (row + scales))) rounds, at least one. Each token is encoded once, into the slice,
-/// which is put to each peer that cannot read it; each row is decoded or copied once for each rank.
+/// Algorithm: as `all_gather`, in slices of whole rows with their scales.
+/// Cost: ceil(tokens / (slice / (row + scales))) rounds, at least one. Each token is encoded once,
+/// into the slice, which is put to each peer that cannot read it; each row is decoded or copied
+/// once for each rank.
 /// Throws, on all ranks: `error` mismatch (codecs are compared by the first and the last 8
 /// characters of their names), refused or invalid_argument as `team` says, poisoned. Also
 /// timed_out, peer_dead and unreachable, which poison the communicator.

@@ -18,9 +18,9 @@ namespace peerbus::collective {
 /// this rank's part of `output`. Returns when `output` is complete; the caller may then reuse
 /// `input`.
 ///
-/// Algorithm: a round in which ranks compare counts, then as `all_gather`. Cost: 1 + ceil(bytes of
-/// the longest input / slice) rounds, at least 2. Each byte of `input` is written once, and put to
-/// each peer that cannot read it; each byte of `output` is copied once.
+/// Algorithm: a round in which ranks compare counts, then as `all_gather`.
+/// Cost: 1 + ceil(bytes of the longest input / slice) rounds, at least 2. Each byte of `input` is
+/// written once, and put to each peer that cannot read it; each byte of `output` is copied once.
 /// An input `in_window` is not staged: three rounds, and peers copy each byte from where it lies.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.

@@ -40,9 +40,9 @@ template <spannable Input, spannable Residual, output_range Output>
 /// Equal inputs give equal bits on every rank and in every run, over every transport.
 ///
 /// Algorithm and cost: as `all_reduce`, by an algorithm that keeps the order of ranks. Each rank
-/// reads the bytes of `residual` that it reduces once. Operands `in_window` are staged. Throws, on
-/// all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned. Also
-/// timed_out, peer_dead and unreachable, which poison the communicator.
+/// reads the bytes of `residual` that it reduces once. Operands `in_window` are staged.
+/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
+/// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, spannable Residual, detail::output_range Output>
   requires detail::same_elements<Input, Output> && detail::same_elements<Residual, Output> &&
            reduction<sum, detail::element_of<Input>>

@@ -16,9 +16,9 @@ namespace peerbus::collective {
 /// place, both are the same range. Returns when `output` is complete; the caller may then reuse
 /// `input`.
 ///
-/// Algorithm: full mesh. Each rank publishes a part for each peer, in slices. Cost: ceil(bytes of a
-/// row / (slice / ranks)) rounds, at least one. Each byte of `input` is written once, and put to
-/// its peer if that cannot read it; each byte of `output` is copied once.
+/// Algorithm: full mesh. Each rank publishes a part for each peer, in slices.
+/// Cost: ceil(bytes of a row / (slice / ranks)) rounds, at least one. Each byte of `input` is
+/// written once, and put to its peer if that cannot read it; each byte of `output` is copied once.
 /// An input `in_window` that is not the output, with rows of `team_options::window_bytes` or more,
 /// is not staged: two rounds, and peers copy each byte from where it lies.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.

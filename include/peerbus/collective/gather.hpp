@@ -18,9 +18,9 @@ namespace peerbus::collective {
 /// of `output` at the root. Returns when `output` is complete at the root; the caller may then
 /// reuse `input`.
 ///
-/// Algorithm: all ranks publish slices, and the root copies them. Cost: ceil(bytes of `input` /
-/// slice) rounds, at least one. Each byte of `input` is written once, and put to the root if that
-/// cannot read it; the root copies each byte of `output` once.
+/// Algorithm: all ranks publish slices, and the root copies them.
+/// Cost: ceil(bytes of `input` / slice) rounds, at least one. Each byte of `input` is written once,
+/// and put to the root if that cannot read it; the root copies each byte of `output` once.
 /// An input `in_window` of `team_options::window_bytes` or more is not staged: two rounds, and the
 /// root copies each byte from where it lies.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.

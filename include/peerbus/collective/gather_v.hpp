@@ -19,9 +19,10 @@ namespace peerbus::collective {
 /// not looked at and may be empty. In place, `input` is the root's part of `output` at the root.
 /// Returns when `output` is complete at the root; the caller may then reuse `input`.
 ///
-/// Algorithm: a round in which the root compares counts, then as `gather`. Cost: 1 + ceil(bytes of
-/// the longest input / slice) rounds, at least 2. Each byte of `input` is written once, and put to
-/// the root if that cannot read it; the root copies each byte of `output` once.
+/// Algorithm: a round in which the root compares counts, then as `gather`.
+/// Cost: 1 + ceil(bytes of the longest input / slice) rounds, at least 2. Each byte of `input` is
+/// written once, and put to the root if that cannot read it; the root copies each byte of `output`
+/// once.
 /// An input `in_window` is not staged: three rounds, and the root copies each byte from where it
 /// lies.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.

@@ -45,9 +45,9 @@ namespace peerbus::collective {
 /// then out of step: later operations throw poisoned with this reason. Peers that need more of this
 /// rank wait until their deadlines.
 ///
-/// Cost: no allocation; about 500 bytes in the handle. Threads: the halves may run on different
-/// threads, one after the other. The first half takes one lane; several may carry the second half
-/// together. The team outlives the handle.
+/// Cost: no allocation; about 500 bytes in the handle.
+/// Threads: the halves may run on different threads, one after the other. The first half takes one
+/// lane; several may carry the second half together. The team outlives the handle.
 class [[nodiscard]] pending {
  public:
   /// Makes an empty handle.

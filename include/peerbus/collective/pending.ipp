@@ -4,8 +4,8 @@
 #include <utility>
 
 #include <peerbus/collective/detail/by_lanes.hpp>
-#include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/core/error.hpp>
 
@@ -42,7 +42,7 @@ PEERBUS_INLINE void pending::abandon() noexcept {
 PEERBUS_INLINE void pending::finish(const call_options& options) {
   if (!begun_)
     throw error{errc::invalid_argument, "finish of a handle without a collective operation"};
-  const detail::call& rounds = begun_->rounds();
+  const detail::call_rounds& rounds = begun_->rounds();
   const detail::short_text<16> operation = rounds.operation();
   const call_options given{.until = options.until ? options.until : rounds.until(),
                            .as = options.as};

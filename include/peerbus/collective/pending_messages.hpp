@@ -40,8 +40,9 @@ namespace peerbus::collective {
 /// nor accesses elements. It poisons the communicator: later operations throw poisoned with this
 /// reason. Peers that need more of this rank wait until their deadlines.
 ///
-/// Cost: no allocation; about 200 bytes in the handle. Threads: the halves may run on different
-/// threads, one after the other. The channels outlive the handle.
+/// Cost: no allocation; about 200 bytes in the handle.
+/// Threads: the halves may run on different threads, one after the other. The channels outlive the
+/// handle.
 class [[nodiscard]] pending_messages {
  public:
   /// Makes an empty handle.
@@ -65,8 +66,9 @@ class [[nodiscard]] pending_messages {
 
   /// Moves all that is left. Returns as `batch_send_recv` does. The handle is empty afterwards,
   /// also if this throws. `until` replaces the deadline of the first half. Without either, the
-  /// default timeout of the communicator counts from the first wait on. Throws: `error`
-  /// invalid_argument on this rank alone if the handle is empty; else as `batch_send_recv`.
+  /// default timeout of the communicator counts from the first wait on.
+  /// Throws: `error` invalid_argument on this rank alone if the handle is empty; else as
+  /// `batch_send_recv`.
   void finish(std::optional<deadline> until = std::nullopt);
 
  private:

@@ -21,9 +21,9 @@ namespace peerbus::collective {
 ///
 /// Elements are reduced as in `all_reduce`, with the same result.
 ///
-/// Algorithm: all ranks publish slices, and the root reduces them. Cost: ceil(bytes / slice)
-/// rounds, at least one. Each byte is written once, and put to the root if that cannot read it; the
-/// root reads each byte of all ranks once.
+/// Algorithm: all ranks publish slices, and the root reduces them.
+/// Cost: ceil(bytes / slice) rounds, at least one. Each byte is written once, and put to the root
+/// if that cannot read it; the root reads each byte of all ranks once.
 /// An input `in_window` of `team_options::window_bytes` or more is not staged: two rounds, and the
 /// root reads each byte where it lies.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.

@@ -34,9 +34,9 @@ namespace peerbus::collective {
 /// - `two_levels`: 2 R rounds. Of g groups of near ranks, each rank puts g-1 rows.
 ///
 /// An input `in_window` with rows of `team_options::window_bytes` or more is not staged: two
-/// rounds, and each byte of a row is read where it lies. Throws, on all ranks: `error` mismatch,
-/// refused or invalid_argument as `team` says, poisoned. Also timed_out, peer_dead and unreachable,
-/// which poison the communicator.
+/// rounds, and each byte of a row is read where it lies.
+/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
+/// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output, reduction<detail::element_of<Input>> Op>
   requires detail::same_elements<Input, Output>
 void reduce_scatter(team& on, const Input& input, Output&& output, const Op& op,

@@ -24,9 +24,10 @@ namespace peerbus::collective {
 /// Elements are reduced in the order of ranks, in `accumulator_t`, and rounded once. Equal inputs
 /// give equal bits in every run, over every transport.
 ///
-/// Algorithm: a round in which ranks compare counts, then as `reduce_scatter`. Cost: 1 + ceil(bytes
-/// of the longest part / (slice / ranks)) rounds, at least 2. Each byte of `input` is written once,
-/// and put to its peer if that cannot read it; the bytes of a part are read once for each rank.
+/// Algorithm: a round in which ranks compare counts, then as `reduce_scatter`.
+/// Cost: 1 + ceil(bytes of the longest part / (slice / ranks)) rounds, at least 2. Each byte of
+/// `input` is written once, and put to its peer if that cannot read it; the bytes of a part are
+/// read once for each rank.
 /// An input `in_window` is not staged: three rounds, and each byte of a part is read where it lies.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/carry_out.hpp>
 #include <peerbus/collective/detail/pattern.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
@@ -80,7 +80,8 @@ PEERBUS_INLINE pending start(team& on, const request& asked, const call_options&
 PEERBUS_INLINE void refuse(team& on, std::string_view operation, const element_type& element,
                            const std::string& objection, const call_options& options) {
   // Tells the other ranks, and throws.
-  detail::call refused{on, detail::call_header::of(operation, element, 0), {}, options, objection};
+  detail::call_rounds refused{
+      on, detail::call_header::of(operation, element, 0), {}, options, objection};
   static_cast<void>(refused.first_round([] {}));
   throw error{errc::invalid_argument, objection};
 }

@@ -17,9 +17,10 @@ namespace peerbus::collective {
 /// [count], with the same count on all ranks, which may be 0. In place, `output` is row `root` of
 /// `input` at the root. Returns when `output` is complete; the root may then reuse `input`.
 ///
-/// Algorithm: the root publishes a part for each peer, in slices. Cost: ceil(bytes of `output` /
-/// (slice / ranks)) rounds, at least one. The root writes each byte of `input` once, and puts it to
-/// its peer if that cannot read it; each byte of `output` is copied once.
+/// Algorithm: the root publishes a part for each peer, in slices.
+/// Cost: ceil(bytes of `output` / (slice / ranks)) rounds, at least one. The root writes each byte
+/// of `input` once, and puts it to its peer if that cannot read it; each byte of `output` is copied
+/// once.
 /// An input `in_window`, on all ranks, with rows of `team_options::window_bytes` or more, is not
 /// staged: two rounds, and peers copy each byte from where it lies. Ranks other than the root may
 /// give an empty range of the window.

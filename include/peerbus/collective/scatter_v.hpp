@@ -20,12 +20,13 @@ namespace peerbus::collective {
 /// the rest of `input` stays as it is. Returns when `output` is complete; the caller may then reuse
 /// `input`.
 ///
-/// Algorithm: a round in which ranks compare counts, then as `scatter`. Cost: 1 + ceil(bytes of the
-/// longest part / (slice / ranks)) rounds, at least 2. Each byte of `input` is written once, and
-/// put to its peer if that cannot read it; each byte of `output` is copied once. An input
-/// `in_window` is not staged: three rounds, and peers copy each byte from where it lies. Throws, on
-/// all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned. Also
-/// timed_out, peer_dead and unreachable, which poison the communicator.
+/// Algorithm: a round in which ranks compare counts, then as `scatter`.
+/// Cost: 1 + ceil(bytes of the longest part / (slice / ranks)) rounds, at least 2. Each byte of
+/// `input` is written once, and put to its peer if that cannot read it; each byte of `output` is
+/// copied once. An input `in_window` is not staged: three rounds, and peers copy each byte from
+/// where it lies.
+/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
+/// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void scatter_v(team& on, const Input& input, const part_layout& parts, Output&& output,

@@ -30,10 +30,11 @@ namespace peerbus::collective {
 ///
 /// Cost: as `channels` says. To find overlaps, each output is compared with every other range of
 /// the batch. While several messages are awaited and none moves, the rank looks at one after the
-/// other. Throws: `error` mismatch at both ends of a message of which they say different sizes or
-/// types; all other messages are then complete. invalid_argument on the calling rank alone, and
-/// without any effect, if a peer does not exist, a range is null with a size or overlaps an output,
-/// or messages to the own rank do not match. Also poisoned; timed_out, peer_dead and unreachable,
+/// other.
+/// Throws: `error` mismatch at both ends of a message of which they say different sizes or types;
+/// all other messages are then complete. invalid_argument on the calling rank alone, and without
+/// any effect, if a peer does not exist, a range is null with a size or overlaps an output, or
+/// messages to the own rank do not match. Also poisoned; timed_out, peer_dead and unreachable,
 /// which poison the communicator and leave outputs undefined.
 void batch_send_recv(channels& on, std::span<const transfer> messages,
                      const call_options& options = {});

@@ -28,7 +28,7 @@
 namespace peerbus::collective {
 
 namespace detail {
-class call;
+class call_rounds;
 }
 
 /// Options of a team. The same on all ranks.
@@ -88,11 +88,11 @@ struct team_options {
 ///
 /// Cost: over a direct transport each round costs a signal, and a cache line from each peer, in
 /// which the first 32 bytes of the payload lie. Over others it costs a signal to each peer. No
-/// operation allocates, unless it fails. Memory: `map().total_bytes()` at each rank, and 20 KiB
-/// of the process for the meetings of lanes. Threads: one
-/// operation of a team at a time, by one thread or by several lanes (`call_options::as`). Different
-/// teams, and the communicator itself, may be used at the same time. A team is neither copied nor
-/// moved.
+/// operation allocates, unless it fails.
+/// Memory: `map().total_bytes()` at each rank, and 20 KiB of the process for the meetings of lanes.
+/// Threads: one operation of a team at a time, by one thread or by several lanes
+/// (`call_options::as`). Different teams, and the communicator itself, may be used at the same
+/// time. A team is neither copied nor moved.
 class team {
  public:
   /// The least size of a slice that a team accepts, in bytes.
@@ -143,8 +143,8 @@ class team {
   /// Returns the algorithm that an operation takes for an input of `bytes` bytes at each rank, or
   /// for an output of so many bytes of `reduce_scatter`. Says nothing of operands in windows.
   /// `may_reorder` is whether the result does not depend on the order of ranks, as of integers.
-  /// Elements that are too large for the algorithm's slices are handled by `one_shot`. Cost: a look
-  /// into a table.
+  /// Elements that are too large for the algorithm's slices are handled by `one_shot`.
+  /// Cost: a look into a table.
   [[nodiscard]] algorithm algorithm_of(choice_of operation, std::size_t bytes,
                                        bool may_reorder = false) const noexcept {
     using need = detail::algorithm_choice::order_need;
@@ -159,7 +159,7 @@ class team {
   }
 
  private:
-  friend class detail::call;
+  friend class detail::call_rounds;
 
   /// The parts of a communicator that a team needs, without the type of its transport.
   struct origin {

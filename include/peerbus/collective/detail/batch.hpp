@@ -30,9 +30,11 @@ class batch {
     complete();
   }
   /// Does the first half: moves what can be moved without waiting for a peer. The channels accept
-  /// no other call then until `finish` or `abandon`. Throws: `error` peer_dead or unreachable.
+  /// no other call then until `finish` or `abandon`.
+  /// Throws: `error` peer_dead or unreachable.
   void start();
-  /// Does the second half. `until`, if any, is its deadline. Throws: as `batch_send_recv`.
+  /// Does the second half. `until`, if any, is its deadline.
+  /// Throws: as `batch_send_recv`.
   void finish(const std::optional<deadline>& until);
   /// Gives the messages up between the halves. Poisons the communicator, because messages are then
   /// under way.
@@ -63,7 +65,8 @@ class batch {
   void begin();
   /// Does what can be done for all messages. Returns whether anything moved.
   bool advance();
-  /// Moves all that is left. Throws: as `batch_send_recv`.
+  /// Moves all that is left.
+  /// Throws: as `batch_send_recv`.
   void complete();
   /// Sets the end to the next message of its direction from place `first` of the batch on.
   void find_next(channel_end& end, rank_id peer, bool sends, std::size_t first) noexcept;

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include <peerbus/collective/call_options.hpp>
-#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/request.hpp>
@@ -27,12 +27,13 @@ deadline lane_deadline(team& on, const call_options& options);
 
 ///@{
 /// Carries out `operation` by all lanes, of which lane 0 calls `body()`. `name` is a literal that
-/// all lanes must give. Throws: as `body`; `error` invalid_argument or timed_out if the lanes do
-/// not fit together, and the communicator is poisoned.
+/// all lanes must give.
+/// Throws: as `body`; `error` invalid_argument or timed_out if the lanes do not fit together, and
+/// the communicator is poisoned.
 template <class Body>
 void by_lanes(team& on, std::string_view operation, const char* name, const call_options& options,
               Body&& body) {
-  call::crew(on).carry_out(
+  call_rounds::crew(on).carry_out(
       options.as, body, [&] { return lane_deadline(on, options); },
       [&](errc code, const std::string& text) { fail_lanes(on, operation, code, text); }, name);
 }
@@ -43,8 +44,9 @@ void by_lanes(team& on, const char* operation, const call_options& options, Body
 ///@}
 
 /// Reduces `bytes` bytes of all `sources`, in their order, to `out`, by all lanes of the call.
-void reduce_by_lanes(const call& in, const request& given, const reducer& reduce, std::byte* out,
-                     std::span<const std::byte* const> sources, std::size_t bytes) noexcept;
+void reduce_by_lanes(const call_rounds& in, const request& given, const reducer& reduce,
+                     std::byte* out, std::span<const std::byte* const> sources,
+                     std::size_t bytes) noexcept;
 
 }  // namespace peerbus::collective::detail
 

@@ -8,16 +8,17 @@
 namespace peerbus::collective::detail {
 
 PEERBUS_INLINE deadline lane_deadline(team& on, const call_options& options) {
-  return options.until ? *options.until : call::group(on).default_deadline();
+  return options.until ? *options.until : call_rounds::group(on).default_deadline();
 }
 
 PEERBUS_ERROR_PATH void fail_lanes(team& on, std::string_view operation, errc code,
                                    const std::string& text) {
-  call::group(on).fail(code, peerbus::detail::concat(operation, ": ", text));
+  call_rounds::group(on).fail(code, peerbus::detail::concat(operation, ": ", text));
 }
 
-PEERBUS_INLINE void reduce_by_lanes(const call& in, const request& given, const reducer& reduce,
-                                    std::byte* out, std::span<const std::byte* const> sources,
+PEERBUS_INLINE void reduce_by_lanes(const call_rounds& in, const request& given,
+                                    const reducer& reduce, std::byte* out,
+                                    std::span<const std::byte* const> sources,
                                     std::size_t bytes) noexcept {
   const std::size_t elements = bytes / given.element.bytes;
   if (in.crew().lanes() == 1 || bytes < least_shared_bytes) return reduce(out, sources, elements);

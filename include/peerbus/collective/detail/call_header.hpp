@@ -10,7 +10,6 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 
 #include <peerbus/collective/team_map.hpp>
 #include <peerbus/core/bf16.hpp>
@@ -114,23 +113,6 @@ struct call_header {
         of(coded_operation, {short_text<8>{codec}, static_cast<std::uint32_t>(hidden)}, tokens);
     made.reduction = short_text<8>{codec.substr(rest)};
     return made;
-  }
-
-  // These change a temporary. A copy for each would cost a message of 8 bytes a tenth of its time.
-  /// Adds the root.
-  [[nodiscard]] constexpr call_header&& to(rank_id rank) && noexcept {
-    root = static_cast<std::uint32_t>(rank.index());
-    return std::move(*this);
-  }
-  /// Adds where peers access the operand.
-  [[nodiscard]] constexpr call_header&& at(operand_place where) && noexcept {
-    place = where;
-    return std::move(*this);
-  }
-  /// Adds the name of the reduction.
-  [[nodiscard]] constexpr call_header&& by(const short_text<8>& name) && noexcept {
-    reduction = name;
-    return std::move(*this);
   }
 
   /// Returns a number that is the same for ranks that make the same call, and that differs if they

@@ -11,6 +11,7 @@
 
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/call_check.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/collective/in_window.hpp>
@@ -33,31 +34,31 @@ namespace peerbus::collective::detail {
 /// without further ado. The first round carries the description of the call. Its `await` throws on
 /// all ranks if the calls differ, so an operation writes its output after the first `await` only.
 ///
-/// A call is made in one leg or in two. The first leg ends in the middle of the first round, when
-/// this rank has published its page. The second leg goes on from there.
-class call {
+/// A call is made in one half or in two. The first half ends in the middle of the first round, when
+/// this rank has published its page. The second half goes on from there.
+class call_rounds {
  public:
   /// Begins a call. `objection` says what is wrong with the arguments. If it is not empty, the
   /// first round refuses the call on all ranks. Does not communicate.
   /// Throws: `error` poisoned; invalid_argument if an operation of the team is between its halves.
-  call(team& on, const call_header& header, const request& given, const call_options& options,
-       std::string objection);
-  call(call&&) = default;
-  call(const call&) = delete;
-  call& operator=(const call&) = delete;
-  call& operator=(call&&) = delete;
-  ~call() = default;
+  call_rounds(team& on, const call_header& header, const request& given,
+              const call_options& options, std::string objection);
+  call_rounds(call_rounds&&) = default;
+  call_rounds(const call_rounds&) = delete;
+  call_rounds& operator=(const call_rounds&) = delete;
+  call_rounds& operator=(call_rounds&&) = delete;
+  ~call_rounds() = default;
 
   /// Throws what the constructor throws, for operations that fill the team's tables before it.
   static void require_ready(const team& on, std::string_view operation);
 
-  /// Sets the legs apart: until `resume`, `in_slices` does the first leg. If that succeeds, the
+  /// Sets the halves apart: until `resume`, `in_slices` does the first half. If that succeeds, the
   /// team accepts no other call until `resume` or `abandon`.
-  void pause() noexcept { leg_ = leg::first; }
-  /// Lets `in_slices` do the second leg. `until`, if any, is its deadline.
+  void pause() noexcept { half_ = half::first; }
+  /// Lets `in_slices` do the second half. `until`, if any, is its deadline.
   /// Throws: `error` poisoned.
   void resume(const std::optional<deadline>& until);
-  /// Gives the call up between its legs. Poisons the communicator, because the ranks are then out
+  /// Gives the call up between its halves. Poisons the communicator, because the ranks are then out
   /// of step.
   void abandon() noexcept;
 
@@ -82,13 +83,15 @@ class call {
   ///@{
   /// Returns the team, the name of the operation, and its deadline if the caller gave one.
   [[nodiscard]] team& on() const noexcept { return on_; }
-  [[nodiscard]] const short_text<16>& operation() const noexcept { return header_.operation; }
+  [[nodiscard]] const short_text<16>& operation() const noexcept {
+    return check_.header().operation;
+  }
   [[nodiscard]] const std::optional<deadline>& until() const noexcept { return until_; }
   ///@}
   /// Returns the number of ranks.
   [[nodiscard]] std::size_t ranks() const noexcept { return pages_.group().size(); }
   /// Returns the root of an operation with a root.
-  [[nodiscard]] rank_id root() const noexcept { return rank_id{header_.root}; }
+  [[nodiscard]] rank_id root() const noexcept { return rank_id{check_.header().root}; }
   /// Returns the rank of the caller.
   [[nodiscard]] rank_id self() const noexcept { return pages_.group().rank(); }
   /// Returns the other ranks in the order in which operations visit them.
@@ -112,8 +115,9 @@ class call {
   /// and may do more rounds. Where peers access operands in a window, there is one slice, after
   /// which all ranks meet, so that operands may be reused.
   ///
-  /// The first leg does the first `give` and nothing else. The second leg needs the same arguments,
-  /// and does everything but that. If this rank refuses the call, neither of them is called.
+  /// The first half does the first `give` and nothing else. The second half needs the same
+  /// arguments, and does everything but that. If this rank refuses the call, neither of them is
+  /// called.
   template <class Give, class Take>
   void in_slices(std::size_t total, std::size_t step, Give&& give, Take&& take) {
     if (is_in_window()) step = total;
@@ -121,13 +125,13 @@ class call {
     std::size_t done = 0;
     do {
       const std::size_t bytes = std::min(step, total - done);
-      if (leg_ == leg::second)
-        leg_ = leg::only;  // The page of this slice is published.
+      if (half_ == half::second)
+        half_ = half::only;  // The page of this slice is published.
       else if (on_.objection_.empty())
         give(done, bytes);
       else
         put_refusal(errc::invalid_argument, on_.objection_);
-      if (leg_ == leg::first) return end_first_leg();
+      if (half_ == half::first) return end_first_half();
       if (!is_in_steps_) await();
       take(done, bytes);
       done += bytes;
@@ -135,17 +139,18 @@ class call {
     if (is_in_window()) meet([](rank_id) noexcept { return byte_range{}; });
   }
   /// Does a first round that is not one of `in_slices`. `give()` writes the page and puts it.
-  /// Returns whether the round is over, as it is not after the first leg. Throws: as `await`.
+  /// Returns whether the round is over, as it is not after the first half.
+  /// Throws: as `await`.
   template <class Give>
   [[nodiscard]] bool first_round(Give&& give) {
-    if (leg_ == leg::second)
-      leg_ = leg::only;  // The page is published.
+    if (half_ == half::second)
+      half_ = half::only;  // The page is published.
     else if (on_.objection_.empty())
       give();
     else
       put_refusal(errc::invalid_argument, on_.objection_);
-    if (leg_ == leg::first) {
-      end_first_leg();
+    if (half_ == half::first) {
+      end_first_half();
       return false;
     }
     await();
@@ -170,11 +175,11 @@ class call {
   }
   /// Publishes the page. `to_peer` returns the range that a peer reads. Peers that sleep find out
   /// by the signal, which `await` raises, so nothing that takes long may come between the two.
-  void put(reach to_peer);
+  void put(page_range to_peer);
   /// Raises the signal of the page that was put.
   void signal();
   /// Does `put` and `signal`, for work that comes before `await`.
-  void publish(reach to_peer) {
+  void publish(page_range to_peer) {
     put(to_peer);
     signal();
   }
@@ -186,7 +191,7 @@ class call {
   /// poisoned.
   void await();
   /// Does `put` and `await`.
-  void meet(reach to_peer) {
+  void meet(page_range to_peer) {
     put(to_peer);
     await();
   }
@@ -245,42 +250,26 @@ class call {
 
  private:
   /// The part of a call that `in_slices` does: all of it, up to the first page, or the rest.
-  enum class leg { only, first, second };
+  enum class half { only, first, second };
 
-  /// Writes the description of the call to the page of this round.
-  void write_header() noexcept;
   /// Publishes the round to all ranks after another rank has done so, or has sent another call.
   /// Throws: what is wrong, on all ranks.
   void leave_steps(peerbus::detail::function_ref<bool(rank_id)> is_told);
   /// Puts a page that says that this rank refuses the call.
   void put_refusal(errc code, std::string_view objection);
-  void end_first_leg();
-  [[nodiscard]] call_header header_of(rank_id rank) const noexcept;
+  void end_first_half();
   void await_peers();
   void begin_reading();
   [[noreturn]] void throw_objection();
   [[noreturn]] void throw_lanes(lane as);
   [[noreturn]] static void throw_pending(const team& on, std::string_view operation);
-  /// Throws, on all ranks, if a rank refuses the call.
-  void throw_if_refused();
-  /// Throws unless all ranks make this call. The line of a notice has all that this takes.
-  void compare();
-  /// Throws if ranks make different calls. All ranks compare the same headers, so that all throw.
-  void find_difference();
   /// Notes where peers' operands lie in the window, which their headers say.
   void find_operands() noexcept;
-  [[nodiscard]] std::string title() const;
-  [[noreturn]] void fail_waiting(errc code);
-  [[noreturn]] void throw_refused(rank_id refuser, const call_header& theirs);
-  [[noreturn]] void throw_mismatch(rank_id other, const call_header& first,
-                                   const call_header& theirs);
 
   team& on_;
   page_exchange& pages_;
   std::optional<deadline> until_;  // Empty: from the first long wait on; a clock takes 20 ns.
-  std::uint64_t first_round_;
-  call_header header_;
-  std::uint64_t digest_ = 0;
+  call_check check_;
   const std::byte* input_;
   window_place input_in_;
   std::size_t stream_least_;  // `offer` streams parts of so many bytes
@@ -288,13 +277,13 @@ class call {
   bool is_in_window_ = false;
   bool is_signalled_ = true;  // Whether the latest page has been.
   bool is_in_steps_ = false;  // Whether the latest round goes in steps, so that it has no signal.
-  leg leg_ = leg::only;
+  half half_ = half::only;
   std::size_t part_stride_ = 0;
 };
 
 }  // namespace peerbus::collective::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/detail/call.ipp>        // IWYU pragma: keep
-#include <peerbus/collective/detail/call_steps.ipp>  // IWYU pragma: keep
+#include <peerbus/collective/detail/call_rounds.ipp>  // IWYU pragma: keep
+#include <peerbus/collective/detail/call_steps.ipp>   // IWYU pragma: keep
 #endif

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include <peerbus/bootstrap/agreement.hpp>
-#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/lane.hpp>
@@ -15,13 +15,12 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE call::call(team& on, const call_header& header, const request& given,
-                          const call_options& options, std::string objection)
+PEERBUS_INLINE call_rounds::call_rounds(team& on, const call_header& header, const request& given,
+                                        const call_options& options, std::string objection)
     : on_{on},
       pages_{*on.pages_},
       until_{options.until},
-      first_round_{on.round_ + 1},
-      header_{header},
+      check_{pages_, header, on.calls_ + 1, on.round_ + 1},
       input_{given.input.data()},
       input_in_{given.input_in},
       stream_least_{on.options().stream_bytes.value_or(~std::size_t{0})},
@@ -30,15 +29,12 @@ PEERBUS_INLINE call::call(team& on, const call_header& header, const request& gi
       stream_end_{std::size_t{header.root == call_header::no_root ? 256U : 512U} << 10U} {
   // Loops that reduce read several pages at once, and gain nothing from streaming stores.
   if (header.reduction != short_text<8>{}) stream_end_ = 0;
-  header_.offset = input_in_.offset;
-  if (header_.place != operand_place::memory)
-    header_.window = input_in_.number & call_header::window_mask;
   // All ranks decide alike, because they compare place and count. Where counts vary, a rank does
   // not know those of the others when it decides.
   const bool is_large =
-      header_.count == call_header::varied ||
-      header_.count * header_.element.bytes >= on.options().window_bytes.value_or(0);
-  is_in_window_ = header_.place != operand_place::memory && is_large;
+      header.count == call_header::varied ||
+      header.count * header.element.bytes >= on.options().window_bytes.value_or(0);
+  is_in_window_ = header.place != operand_place::memory && is_large;
   require_ready(on, header.operation.view());
   if (options.as.count != on.crew_.lanes()) throw_lanes(options.as);
   ++on_.calls_;
@@ -47,34 +43,34 @@ PEERBUS_INLINE call::call(team& on, const call_header& header, const request& gi
   on_.objection_ = std::move(objection);
 }
 
-PEERBUS_INLINE void call::require_ready(const team& on, std::string_view operation) {
+PEERBUS_INLINE void call_rounds::require_ready(const team& on, std::string_view operation) {
   on.pages_->group().require_healthy(operation);
   if (on.pending_) throw_pending(on, operation);
 }
 
-PEERBUS_INLINE void call::end_first_leg() {
+PEERBUS_INLINE void call_rounds::end_first_half() {
   if (!is_in_steps_) signal();
-  on_.pending_ = header_.operation;
+  on_.pending_ = check_.header().operation;
 }
 
-PEERBUS_INLINE void call::resume(const std::optional<deadline>& until) {
+PEERBUS_INLINE void call_rounds::resume(const std::optional<deadline>& until) {
   on_.pending_.reset();
-  pages_.group().require_healthy(header_.operation.view());
-  leg_ = leg::second;
+  pages_.group().require_healthy(check_.header().operation.view());
+  half_ = half::second;
   if (until) until_ = until;
 }
 
-PEERBUS_ERROR_PATH void call::abandon() noexcept {
+PEERBUS_ERROR_PATH void call_rounds::abandon() noexcept {
   on_.pending_.reset();
   try {
-    pages_.group().poison(title() + " was started and never finished");
+    pages_.group().poison(check_.title() + " was started and never finished");
   } catch (...) {
     pages_.group().poison("not finished");  // So short that it takes no memory.
   }
 }
 
-PEERBUS_INLINE void call::offer(std::size_t page_at, std::size_t input_at,
-                                std::size_t bytes) noexcept {
+PEERBUS_INLINE void call_rounds::offer(std::size_t page_at, std::size_t input_at,
+                                       std::size_t bytes) noexcept {
   if (is_in_window()) return;
   std::byte* const target = page() + page_at;
   const std::byte* const source = input_ + input_at;
@@ -84,8 +80,8 @@ PEERBUS_INLINE void call::offer(std::size_t page_at, std::size_t input_at,
   kernel::fence_streams();  // The release that publishes the page does not order them.
 }
 
-PEERBUS_INLINE void call::copy(std::byte* target, const std::byte* source,
-                               std::size_t bytes) const noexcept {
+PEERBUS_INLINE void call_rounds::copy(std::byte* target, const std::byte* source,
+                                      std::size_t bytes) const noexcept {
   if (crew().lanes() == 1 || bytes < least_shared_bytes || target == source)
     return copy_bytes(target, source, bytes);
   crew().share(bytes, cache_line_bytes, [&](std::size_t, std::size_t begin, std::size_t end) {
@@ -93,37 +89,31 @@ PEERBUS_INLINE void call::copy(std::byte* target, const std::byte* source,
   });
 }
 
-PEERBUS_INLINE void call::confirm(std::string_view objection) {
-  first_round_ = on_.round_ + 1;
+PEERBUS_INLINE void call_rounds::confirm(std::string_view objection) {
+  check_.compare_again_in(on_.round_ + 1);
   if (objection.empty()) return;
   put_refusal(errc::mismatch, objection);
   signal();
   await_peers();
-  throw_if_refused();
+  check_.throw_if_refused(on_.round_);
 }
 
-PEERBUS_INLINE void call::put(reach to_peer) {
+PEERBUS_INLINE void call_rounds::put(page_range to_peer) {
   const std::uint64_t round = ++on_.round_;
-  const bool is_first = round == first_round_;
-  if (is_first) write_header();
+  const bool is_first = check_.is_first(round);
+  if (is_first) check_.write(round);
   is_in_steps_ = false;
   is_signalled_ = false;
   if (const errc code = pages_.publish(round, is_first, to_peer); code != errc::ok)
-    fail_waiting(code);
+    check_.fail(code, on_.round_);
 }
 
-PEERBUS_INLINE void call::write_header() noexcept {
-  std::memcpy(pages_.page(on_.round_), &header_, sizeof header_);
-  pages_.notice_of_own(on_.round_).digest = digest_ = header_.digest();
-  pages_.notice_of_own(on_.round_).offset = header_.offset;
-}
-
-PEERBUS_INLINE void call::signal() {
+PEERBUS_INLINE void call_rounds::signal() {
   is_signalled_ = true;
-  if (const errc code = pages_.signal(on_.round_); code != errc::ok) fail_waiting(code);
+  if (const errc code = pages_.signal(on_.round_); code != errc::ok) check_.fail(code, on_.round_);
 }
 
-PEERBUS_INLINE void call::await() {
+PEERBUS_INLINE void call_rounds::await() {
   bool all_are_here = false;
   if (!is_signalled_) {
     all_are_here = pages_.poll(on_.round_);
@@ -133,14 +123,14 @@ PEERBUS_INLINE void call::await() {
   begin_reading();
 }
 
-PEERBUS_INLINE void call::begin_reading() {
-  if (on_.round_ != first_round_) return;
+PEERBUS_INLINE void call_rounds::begin_reading() {
+  if (!check_.is_first(on_.round_)) return;
   if (!on_.objection_.empty()) throw_objection();
-  compare();
+  check_.compare(on_.round_);
   if (is_in_window()) find_operands();
 }
 
-PEERBUS_INLINE void call::find_operands() noexcept {
+PEERBUS_INLINE void call_rounds::find_operands() noexcept {
   for (const rank_id rank : pages_.group().ranks()) {
     const round_notice& told =
         rank == self() ? pages_.notice_of_own(on_.round_) : pages_.notice(on_.round_, rank);
@@ -148,101 +138,37 @@ PEERBUS_INLINE void call::find_operands() noexcept {
   }
 }
 
-PEERBUS_INLINE void call::await_peers() {
+PEERBUS_INLINE void call_rounds::await_peers() {
   if (!until_) until_ = pages_.group().default_deadline();
   for (const rank_id peer : peers())
     if (const errc code = pages_.await(on_.round_, peer, *until_); code != errc::ok)
-      fail_waiting(code);
+      check_.fail(code, on_.round_);
 }
 
-PEERBUS_INLINE call_header call::header_of(rank_id rank) const noexcept {
-  if (rank == self()) return header_;
-  call_header theirs;
-  std::memcpy(&theirs, pages_.header(on_.round_, rank), sizeof theirs);
-  return theirs;
-}
-
-PEERBUS_INLINE void call::throw_if_refused() {
-  for (const rank_id rank : pages_.group().ranks())
-    if (const call_header theirs = header_of(rank); theirs.refusal != errc::ok)
-      throw_refused(rank, theirs);
-}
-
-PEERBUS_INLINE void call::compare() {
-  const auto is_same = [this](rank_id peer) noexcept {
-    return pages_.notice(on_.round_, peer).digest == digest_;
-  };
-  if (!std::ranges::all_of(peers(), is_same)) find_difference();
-}
-
-PEERBUS_ERROR_PATH void call::find_difference() {
-  throw_if_refused();
-  const call_header first = header_of(rank_id{0});
-  for (const rank_id rank : pages_.group().ranks())
-    if (const call_header theirs = header_of(rank); !theirs.agrees_with(first))
-      throw_mismatch(rank, first, theirs);
-}
-
-PEERBUS_ERROR_PATH void call::put_refusal(errc code, std::string_view objection) {
+PEERBUS_ERROR_PATH void call_rounds::put_refusal(errc code, std::string_view objection) {
   // The peers get as much of the text as fits into a slice.
   const std::string_view told = objection.substr(0, slice_bytes(1));
-  header_.refusal = code;
-  header_.count = told.size();
+  check_.refuse(code, told.size());
   std::copy(told.begin(), told.end(), reinterpret_cast<char*>(page()));
-  put([this](rank_id) noexcept { return byte_range{0, header_.count}; });
+  put([&](rank_id) noexcept { return byte_range{0, told.size()}; });
 }
 
-PEERBUS_ERROR_PATH void call::throw_objection() {
+PEERBUS_ERROR_PATH void call_rounds::throw_objection() {
   throw error{errc::invalid_argument,
-              peerbus::detail::concat(title(), " was given ", on_.objection_)};
+              peerbus::detail::concat(check_.title(), " was given ", on_.objection_)};
 }
 
-PEERBUS_ERROR_PATH void call::throw_pending(const team& on, std::string_view operation) {
+PEERBUS_ERROR_PATH void call_rounds::throw_pending(const team& on, std::string_view operation) {
   throw error{errc::invalid_argument,
               peerbus::detail::concat(operation, " was called while ", on.pending_->view(),
                                       " (collective call ", on.calls_, ") is not finished")};
 }
 
-PEERBUS_ERROR_PATH void call::throw_lanes(lane as) {
-  throw error{
-      errc::invalid_argument,
-      peerbus::detail::concat("the first half of ", header_.operation.view(), " was given lane ",
-                              as.index, " of ", as.count, ", expected one lane")};
-}
-
-PEERBUS_ERROR_PATH void call::throw_refused(rank_id refuser, const call_header& theirs) {
-  const std::string_view text{reinterpret_cast<const char*>(payload(refuser, 0)), theirs.count};
-  if (theirs.refusal == errc::mismatch)
-    throw agreed_error{
-        error{errc::mismatch, peerbus::detail::concat(title(), " did not happen: ", text)}};
-  throw agreed_error{error{errc::refused, peerbus::detail::concat(title(), " did not happen: ",
-                                                                  refuser, " was given ", text)}};
-}
-
-PEERBUS_ERROR_PATH void call::throw_mismatch(rank_id other, const call_header& first,
-                                             const call_header& theirs) {
-  throw agreed_error{
-      error{errc::mismatch,
-            peerbus::detail::concat(title(), " did not happen: ", rank_id{0}, " called ",
-                                    describe(first), ", ", other, " called ", describe(theirs))}};
-}
-
-PEERBUS_ERROR_PATH std::string call::title() const {
-  return peerbus::detail::concat(header_.operation.view(), " (collective call ", on_.calls_, ")");
-}
-
-PEERBUS_ERROR_PATH void call::fail_waiting(errc code) {
-  rank_group& group = pages_.group();
-  std::string text = title() + " failed in the middle";
-  std::size_t named = 0;
-  for (const rank_id peer : peers()) {
-    const std::uint64_t seen = pages_.latest(peer);
-    if (seen >= on_.round_) continue;
-    text += peerbus::detail::concat(named++ == 0 ? ": waited for " : ", ", peer, " (round ", seen,
-                                    ", expected ", on_.round_, ")");
-  }
-  if (const auto gone = group.missing(); !gone.empty()) text += "; " + gone;
-  group.fail(code, text);
+PEERBUS_ERROR_PATH void call_rounds::throw_lanes(lane as) {
+  throw error{errc::invalid_argument,
+              peerbus::detail::concat("the first half of ", check_.header().operation.view(),
+                                      " was given lane ", as.index, " of ", as.count,
+                                      ", expected one lane")};
 }
 
 }  // namespace peerbus::collective::detail

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <peerbus/collective/detail/algorithm_choice.hpp>
-#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/reduction.hpp>
 #include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/text.hpp>
@@ -24,60 +24,58 @@ inline algorithm_choice::order_need order_need_of(const request& given,
   return is_integer && is_known ? need::none : need::result;
 }
 
-PEERBUS_INLINE algorithm call::algorithm_of_all_reduce(const team& on, const request& given,
-                                                       const short_text<8>& reduction) noexcept {
+PEERBUS_INLINE algorithm call_rounds::algorithm_of_all_reduce(
+    const team& on, const request& given, const short_text<8>& reduction) noexcept {
   // Over loads, all algorithms keep the order.
   return on.choice_.of_all_reduce(given.input.size(), on.shape_.access == page_access::loads
                                                           ? algorithm_choice::order_need::sources
                                                           : order_need_of(given, reduction));
 }
 
-PEERBUS_INLINE algorithm call::algorithm_of_reduce_scatter(
+PEERBUS_INLINE algorithm call_rounds::algorithm_of_reduce_scatter(
     const team& on, const request& given, const short_text<8>& reduction) noexcept {
   if (on.shape_.access == page_access::loads) return algorithm::one_shot;  // The only possible one.
   return on.choice_.of_reduce_scatter(given.output.size(), order_need_of(given, reduction));
 }
 
-PEERBUS_INLINE void call::begin_steps() {
+PEERBUS_INLINE void call_rounds::begin_steps() {
   is_in_steps_ = true;
-  if (++on_.round_ == first_round_) write_header();
+  if (check_.is_first(++on_.round_)) check_.write(on_.round_);
 }
 
-PEERBUS_INLINE void call::send_step(std::uint64_t step, rank_id peer, std::size_t slot,
-                                    byte_range range) {
-  const bool is_first = on_.round_ == first_round_;
+PEERBUS_INLINE void call_rounds::send_step(std::uint64_t step, rank_id peer, std::size_t slot,
+                                           byte_range range) {
+  const bool is_first = check_.is_first(on_.round_);
   if (const errc code = pages_.send_step(on_.round_, step, peer, slot, is_first, range);
       code != errc::ok)
-    fail_waiting(code);
+    check_.fail(code, on_.round_);
 }
 
-PEERBUS_INLINE void call::await_step(std::uint64_t step, rank_id peer,
-                                     peerbus::detail::function_ref<bool(rank_id)> is_told) {
+PEERBUS_INLINE void call_rounds::await_step(std::uint64_t step, rank_id peer,
+                                            peerbus::detail::function_ref<bool(rank_id)> is_told) {
   if (!until_) until_ = pages_.group().default_deadline();
-  if (const errc code = pages_.await_step(on_.round_, step, peer, *until_); code != errc::ok) {
-    std::string text = peerbus::detail::concat(title(), " failed in the middle: waited for ", peer,
-                                               " (step ", step, " of round ", on_.round_, ")");
-    if (const auto gone = pages_.group().missing(); !gone.empty()) text += "; " + gone;
-    pages_.group().fail(code, text);
-  }
-  if (on_.round_ != first_round_) return;
+  if (const errc code = pages_.await_step(on_.round_, step, peer, *until_); code != errc::ok)
+    check_.fail(code, on_.round_, peer, step);
+  if (!check_.is_first(on_.round_)) return;
   // A peer that has found a difference, or makes a call without steps, publishes the round to all.
-  if (pages_.has_published(on_.round_, peer) || pages_.notice(on_.round_, peer).digest != digest_)
+  if (pages_.has_published(on_.round_, peer) || !check_.is_same(on_.round_, peer))
     leave_steps(is_told);
 }
 
-PEERBUS_ERROR_PATH void call::leave_steps(peerbus::detail::function_ref<bool(rank_id)> is_told) {
+PEERBUS_ERROR_PATH void call_rounds::leave_steps(
+    peerbus::detail::function_ref<bool(rank_id)> is_told) {
   // The others have the header already, and may be reading it.
   for (const rank_id peer : peers())
     if (!is_told(peer))
       if (const errc code = pages_.send_header(on_.round_, peer); code != errc::ok)
-        fail_waiting(code);
+        check_.fail(code, on_.round_);
   signal();
   await_peers();
-  find_difference();
+  check_.find_difference(on_.round_);
   // A rank leaves the steps only because calls differ, so that this is not reached.
-  pages_.group().fail(errc::mismatch,
-                      title() + " was left by a rank, although all ranks make the same call");
+  pages_.group().fail(
+      errc::mismatch,
+      check_.title() + " was left by a rank, although all ranks make the same call");
 }
 
 }  // namespace peerbus::collective::detail

@@ -18,7 +18,7 @@ namespace peerbus::collective::detail {
 operation begin(team& on, const request& asked, const reducer& reduce, const call_options& options);
 
 /// Does an operation, by all lanes. If it has a residual, `reduce` is the sum before that.
-/// Throws: as `by_lanes` and `call::await`.
+/// Throws: as `by_lanes` and `call_rounds::await`.
 void carry_out(team& on, const request& asked, const reducer& reduce, const call_options& options);
 /// Does one that reduces nothing.
 inline void carry_out(team& on, const request& asked, const call_options& options) {

@@ -3,12 +3,13 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/detail/by_lanes.hpp>
-#include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/carry_out.hpp>
 #include <peerbus/collective/detail/divided.hpp>
 #include <peerbus/collective/detail/doubling.hpp>
@@ -41,10 +42,10 @@ PEERBUS_INLINE algorithm algorithm_for(team& on, const request& asked,
       return on.algorithm_of(choice_of::all_gather, asked.input.size());
     case operation_kind::all_reduce:
     case operation_kind::all_reduce_add:
-      return if_it_fits(call::algorithm_of_all_reduce(on, asked, reduce.name()),
+      return if_it_fits(call_rounds::algorithm_of_all_reduce(on, asked, reduce.name()),
                         choice_of::all_reduce);
     case operation_kind::reduce_scatter:
-      return if_it_fits(call::algorithm_of_reduce_scatter(on, asked, reduce.name()),
+      return if_it_fits(call_rounds::algorithm_of_reduce_scatter(on, asked, reduce.name()),
                         choice_of::reduce_scatter);
     default: return algorithm::one_shot;
   }
@@ -67,55 +68,52 @@ PEERBUS_INLINE operation::body* carried_out_by(operation_kind what, algorithm by
   return kind.reduces ? reduce_parts : kind.input_rows ? copy_own_parts : copy_shared_parts;
 }
 
-/// Objects to operands whose sizes do not fit together. This rank has an input if it `gives` and an
+/// Returns whether the sizes of operands fit together. This rank has an input if it `gives` and an
 /// output if it `takes`.
-PEERBUS_INLINE std::string object_to_sizes(const pattern& kind, const request& asked,
-                                           std::size_t ranks, bool gives, bool takes) {
-  const auto is_rows_of = [&](std::size_t all, std::size_t row) {
-    return all / ranks == row && all % ranks == 0;
-  };
+PEERBUS_INLINE bool sizes_fit(const pattern& kind, const request& asked, std::size_t ranks,
+                              bool gives, bool takes) noexcept {
+  const std::size_t input = asked.input.size();
+  const std::size_t output = asked.output.size();
+  if (kind.input_rows && kind.output_rows)
+    return input == output && input % (ranks * asked.element.bytes) == 0;
+  if (kind.input_rows) return !gives || input == ranks * output;
+  if (kind.output_rows) return !takes || output == ranks * input;
+  return !kind.reduces || !takes || output == input;
+}
+
+/// Says why they do not.
+PEERBUS_ERROR_PATH std::string object_to_sizes(const pattern& kind, const request& asked,
+                                               std::size_t ranks) {
   const std::size_t input = asked.input_count();
   const std::size_t output = asked.output_count();
-  if (kind.input_rows && kind.output_rows) {
-    if (input % ranks != 0) return indivisible("input", input, ranks);
-    if (asked.input.size() != asked.output.size()) return wrong_size("output", output, 1, input);
-  } else if (kind.input_rows) {
-    if (gives && !is_rows_of(asked.input.size(), asked.output.size()))
-      return wrong_size("input", input, ranks, output);
-  } else if (kind.output_rows) {
-    if (takes && !is_rows_of(asked.output.size(), asked.input.size()))
-      return wrong_size("output", output, ranks, input);
-  } else if (kind.reduces && takes && asked.output.size() != asked.input.size()) {
-    return wrong_size("output", output, 1, input);
-  }
-  return {};
+  if (kind.input_rows && kind.output_rows && input % ranks != 0)
+    return indivisible("input", input, ranks);
+  if (kind.input_rows == kind.output_rows) return wrong_size("output", output, 1, input);
+  return kind.input_rows ? wrong_size("input", input, ranks, output)
+                         : wrong_size("output", output, ranks, input);
 }
 
 /// Says what is wrong with a request, and fills the tables of a variable form.
 PEERBUS_INLINE std::string object_to_request(team& on, const request& asked) {
   const pattern& kind = pattern_of(asked.what);
+  if (kind.reduces) {
+    const std::size_t slice = on.map().slice_bytes(kind.one_takes ? 1 : on.size());
+    if (slice < asked.element.bytes) return too_large(asked.element, slice);
+  }
+  if (kind.has_root() && asked.root.index() >= on.size()) return wrong_root(on, asked.root);
+  if (kind.varies)
+    return object_to_parts(call_rounds::sends(on), call_rounds::receives(on), on.rank(), asked);
   const bool is_root = on.rank() == asked.root;
   const bool gives = !kind.one_gives || is_root;
   const bool takes = !kind.one_takes || is_root;
-  std::string objection;
-  if (kind.has_root()) objection = object_to_root(on, asked.root);
-  if (kind.varies) {
-    if (objection.empty())
-      objection = object_to_parts(call::sends(on), call::receives(on), on.rank(), asked);
-  } else if (objection.empty()) {
-    objection = object_to_sizes(kind, asked, on.size(), gives, takes);
-    const bool has_rows_once = kind.input_rows != kind.output_rows;
-    const std::size_t row =
-        has_rows_once ? on.rank().index() * block_bytes(kind, asked, on.size()) : 0;
-    // The data of a broadcast are an input at the root and an output elsewhere.
-    const bool has_input = gives || asked.what == operation_kind::broadcast;
-    if (objection.empty()) objection = object_to(asked, has_input, takes, row);
-  }
-  if (kind.reduces) {
-    const std::size_t slice = on.map().slice_bytes(kind.one_takes ? 1 : on.size());
-    if (whole_elements(slice, asked.element) == 0) objection = too_large(asked.element, slice);
-  }
-  return objection;
+  if (!sizes_fit(kind, asked, on.size(), gives, takes))
+    return object_to_sizes(kind, asked, on.size());
+  const std::size_t row = kind.input_rows == kind.output_rows
+                              ? 0
+                              : on.rank().index() * block_bytes(kind, asked, on.size());
+  // The data of a broadcast are an input at the root and an output elsewhere.
+  const bool has_input = gives || asked.what == operation_kind::broadcast;
+  return object_to(asked, has_input, takes, row);
 }
 
 /// Returns where peers access the operands of a request.
@@ -134,17 +132,22 @@ PEERBUS_INLINE operand_place place_for(const request& asked, algorithm by) noexc
 PEERBUS_INLINE operation begin(team& on, const request& asked, const reducer& reduce,
                                const call_options& options) {
   const pattern& kind = pattern_of(asked.what);
-  if (kind.varies) call::require_ready(on, kind.name);
+  if (kind.varies) call_rounds::require_ready(on, kind.name);
   std::string objection = object_to_request(on, asked);
   const algorithm by = algorithm_for(on, asked, reduce);
   const std::uint64_t count =
       kind.varies ? call_header::varied : block_bytes(kind, asked, on.size()) / asked.element.bytes;
   // Ranks compare a sum with a residual by the name of its reduction.
-  call_header header =
-      call_header::of(asked.residual ? "all_reduce" : kind.name, asked.element, count)
-          .at(place_for(asked, by));
+  call_header header;
+  header.operation = pattern_of(asked.residual ? operation_kind::all_reduce : asked.what).operation;
   if (kind.reduces) header.reduction = reduce.name();
+  header.element = asked.element;
   if (kind.has_root()) header.root = static_cast<std::uint32_t>(asked.root.index());
+  header.count = count;
+  header.place = place_for(asked, by);
+  header.offset = asked.input_in.offset;
+  if (header.place != operand_place::memory)
+    header.window = asked.input_in.number & call_header::window_mask;
   operation begun{on, header, asked, options, std::move(objection), carried_out_by(asked.what, by)};
   if (begun.rounds().is_in_window() && header.place == operand_place::window_in_place)
     begun.carry_out_by(all_reduce_in_window);
@@ -153,7 +156,8 @@ PEERBUS_INLINE operation begin(team& on, const request& asked, const reducer& re
 
 PEERBUS_INLINE void carry_out(team& on, const request& asked, const reducer& reduce,
                               const call_options& options) {
-  by_lanes(on, pattern_of(asked.what).name, options, [&] {
+  const std::string_view name = pattern_of(asked.what).name;
+  by_lanes(on, name, name.data(), options, [&] {
     if (!asked.residual) return begin(on, asked, reduce, options).run(asked, reduce);
     const sum_with_residual fused{on, reduce, asked};
     begin(on, asked, fused.reduce(), options).run(asked, fused.reduce());

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include <peerbus/collective/call_options.hpp>
-#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
@@ -73,7 +73,7 @@ operation all_gather_coded_bytes(team& on, const coded_shape& shape, const coded
                                  const call_options& options, operation::body* carry_out);
 
 /// Does the rounds of an `all_gather_coded`.
-void gather_coded_slices(call& gather, const coded_shape& shape, encode_token encode,
+void gather_coded_slices(call_rounds& gather, const coded_shape& shape, encode_token encode,
                          take_token take);
 
 }  // namespace peerbus::collective::detail

@@ -70,8 +70,8 @@ PEERBUS_INLINE operation all_gather_coded_bytes(team& on, const coded_shape& sha
           carry_out};
 }
 
-PEERBUS_INLINE void gather_coded_slices(call& gather, const coded_shape& shape, encode_token encode,
-                                        take_token take) {
+PEERBUS_INLINE void gather_coded_slices(call_rounds& gather, const coded_shape& shape,
+                                        encode_token encode, take_token take) {
   // The sizes of a call that is refused may have overflowed to 0.
   const std::size_t record = std::max<std::size_t>(shape.record_bytes(), 1);
   const std::size_t step = gather.slice_bytes(1) / record * record;

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include <peerbus/collective/algorithm.hpp>
-#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/request.hpp>
@@ -23,20 +23,20 @@ byte_range part_of_rank(const request& given, std::size_t bytes, rank_id rank,
 /// Does an `all_reduce` by `ring`. Part j goes from rank j + 1 to j + 2 and so on, modulo n, and
 /// each adds its own, so that rank j has the whole sum. Then the sums go round in the same
 /// direction.
-void all_reduce_by_ring(call& all, const request& given, const reducer& reduce);
+void all_reduce_by_ring(call_rounds& all, const request& given, const reducer& reduce);
 
 /// Does an `all_reduce` by `two_levels`. Each rank reduces a part of its group's operands, which
 /// it loads. Ranks with equal places in their groups exchange these parts and reduce them in the
 /// order of groups. Each rank loads the results of its group.
-void all_reduce_by_two_levels(call& all, const request& given, const reducer& reduce);
+void all_reduce_by_two_levels(call_rounds& all, const request& given, const reducer& reduce);
 
 /// Does a `reduce_scatter` by `ring`, as the first half of `all_reduce_by_ring`.
-void reduce_scatter_by_ring(call& all, const request& given, const reducer& reduce);
+void reduce_scatter_by_ring(call_rounds& all, const request& given, const reducer& reduce);
 
 /// Does a `reduce_scatter` by `two_levels`. Each rank reduces, of its group's operands, the parts
 /// for the ranks with its place in all groups. It sends them these parts, and reduces those for
 /// itself in the order of groups.
-void reduce_scatter_by_two_levels(call& all, const request& given, const reducer& reduce);
+void reduce_scatter_by_two_levels(call_rounds& all, const request& given, const reducer& reduce);
 
 }  // namespace peerbus::collective::detail
 

@@ -17,7 +17,8 @@ namespace peerbus::collective::detail {
 
 /// The places of the ranks in a ring, in the order of ranks.
 struct ring_places {
-  explicit ring_places(const call& all) noexcept : ranks{all.ranks()}, self{all.self().index()} {}
+  explicit ring_places(const call_rounds& all) noexcept
+      : ranks{all.ranks()}, self{all.self().index()} {}
   std::size_t ranks;
   std::size_t self;
 
@@ -31,7 +32,7 @@ struct ring_places {
 
 /// Sends row `hop` of the page to the next rank, which has `sent` bytes, and returns the row that
 /// the previous rank has sent. Rows lie `stride` bytes apart.
-PEERBUS_INLINE const std::byte* pass_on(call& all, std::size_t hop, std::size_t stride,
+PEERBUS_INLINE const std::byte* pass_on(call_rounds& all, std::size_t hop, std::size_t stride,
                                         std::size_t sent) {
   const ring_places ring{all};
   all.send_step(hop + 1, ring.next(), hop, {hop * stride, sent});
@@ -44,7 +45,7 @@ PEERBUS_INLINE const std::byte* pass_on(call& all, std::size_t hop, std::size_t 
 /// `stride` bytes. The sum of the rows for this rank goes to `own_sum`, or to the start of the next
 /// page if that is nullptr.
 PEERBUS_INLINE void reduce_around(
-    call& all, const request& given, const reducer& reduce, std::size_t stride,
+    call_rounds& all, const request& given, const reducer& reduce, std::size_t stride,
     peerbus::detail::function_ref<std::span<const std::byte>(rank_id)> row_for,
     std::byte* own_sum) {
   const ring_places ring{all};
@@ -64,7 +65,7 @@ PEERBUS_INLINE void reduce_around(
 /// Compares the calls of all ranks, because only neighbours meet in steps, and then calls
 /// `do_slice(done, bytes)` for each slice of `total` bytes.
 PEERBUS_INLINE void in_ring_slices(
-    call& all, choice_of operation, const request& given, std::size_t total,
+    call_rounds& all, choice_of operation, const request& given, std::size_t total,
     peerbus::detail::function_ref<void(std::size_t, std::size_t)> do_slice) {
   const auto put_nothing = [&](std::size_t, std::size_t) {
     all.put([](rank_id) noexcept { return byte_range{}; });
@@ -78,7 +79,8 @@ PEERBUS_INLINE void in_ring_slices(
   all.in_slices(total, total, put_nothing, do_slices);
 }
 
-PEERBUS_INLINE void all_reduce_by_ring(call& all, const request& given, const reducer& reduce) {
+PEERBUS_INLINE void all_reduce_by_ring(call_rounds& all, const request& given,
+                                       const reducer& reduce) {
   const ring_places ring{all};
   const auto reduce_slice = [&](std::size_t done, std::size_t bytes) {
     const auto part_of = [&](rank_id rank) noexcept {
@@ -106,7 +108,7 @@ PEERBUS_INLINE void all_reduce_by_ring(call& all, const request& given, const re
   in_ring_slices(all, choice_of::all_reduce, given, given.input.size(), reduce_slice);
 }
 
-PEERBUS_INLINE void all_reduce_by_two_levels(call& all, const request& given,
+PEERBUS_INLINE void all_reduce_by_two_levels(call_rounds& all, const request& given,
                                              const reducer& reduce) {
   const near_groups& groups = all.groups();
   const std::span<const rank_id> near = groups.near();
@@ -149,7 +151,8 @@ PEERBUS_INLINE void all_reduce_by_two_levels(call& all, const request& given,
       put_to_near, reduce_slice);
 }
 
-PEERBUS_INLINE void reduce_scatter_by_ring(call& all, const request& given, const reducer& reduce) {
+PEERBUS_INLINE void reduce_scatter_by_ring(call_rounds& all, const request& given,
+                                           const reducer& reduce) {
   const std::size_t block = given.output.size();
   const auto reduce_slice = [&](std::size_t done, std::size_t bytes) {
     const auto row_for = [&](rank_id rank) noexcept {
@@ -161,7 +164,7 @@ PEERBUS_INLINE void reduce_scatter_by_ring(call& all, const request& given, cons
   in_ring_slices(all, choice_of::reduce_scatter, given, block, reduce_slice);
 }
 
-PEERBUS_INLINE void reduce_scatter_by_two_levels(call& all, const request& given,
+PEERBUS_INLINE void reduce_scatter_by_two_levels(call_rounds& all, const request& given,
                                                  const reducer& reduce) {
   const near_groups& groups = all.groups();
   const std::span<const rank_id> near = groups.near();

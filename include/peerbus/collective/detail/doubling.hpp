@@ -5,7 +5,7 @@
 #include <span>
 
 #include <peerbus/collective/algorithm.hpp>
-#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/request.hpp>
 #include <peerbus/core/compiled.hpp>
@@ -18,14 +18,14 @@ namespace peerbus::collective::detail {
 
 /// Begins a round that gathers `bytes` bytes of each rank, which each has written to the start of
 /// its page: sends those of this rank in the first step.
-void begin_doubling(call& all, std::size_t bytes);
+void begin_doubling(call_rounds& all, std::size_t bytes);
 /// Ends the round. Row i of `step_page()` is then that of rank `self + i`, modulo n.
-void end_doubling(call& all, std::size_t bytes);
+void end_doubling(call_rounds& all, std::size_t bytes);
 
 /// Does an `all_reduce` by doubling.
-void all_reduce_by_doubling(call& all, const request& given, const reducer& reduce);
+void all_reduce_by_doubling(call_rounds& all, const request& given, const reducer& reduce);
 /// Does an `all_gather` by doubling.
-void all_gather_by_doubling(call& all, const request& given, const reducer& reduce);
+void all_gather_by_doubling(call_rounds& all, const request& given, const reducer& reduce);
 
 }  // namespace peerbus::collective::detail
 

@@ -12,13 +12,13 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE void begin_doubling(call& all, std::size_t bytes) {
+PEERBUS_INLINE void begin_doubling(call_rounds& all, std::size_t bytes) {
   const std::size_t self = all.self().index();
   all.begin_steps();
   all.send_step(1, rank_id{(self + all.ranks() - 1) % all.ranks()}, self, {0, bytes});
 }
 
-PEERBUS_INLINE void end_doubling(call& all, std::size_t bytes) {
+PEERBUS_INLINE void end_doubling(call_rounds& all, std::size_t bytes) {
   const std::size_t n = all.ranks();
   const std::size_t self = all.self().index();
   std::uint64_t step = 1;
@@ -37,12 +37,13 @@ PEERBUS_INLINE void end_doubling(call& all, std::size_t bytes) {
 }
 
 /// Returns the row of `rank` in the page after `end_doubling`.
-inline const std::byte* row_of(call& all, rank_id rank, std::size_t bytes) noexcept {
+inline const std::byte* row_of(call_rounds& all, rank_id rank, std::size_t bytes) noexcept {
   const std::size_t n = all.ranks();
   return all.step_page() + (rank.index() + n - all.self().index()) % n * bytes;
 }
 
-PEERBUS_INLINE void all_reduce_by_doubling(call& all, const request& given, const reducer& reduce) {
+PEERBUS_INLINE void all_reduce_by_doubling(call_rounds& all, const request& given,
+                                           const reducer& reduce) {
   all.in_slices(
       given.input.size(),
       whole_slice(algorithm::doubling, choice_of::all_reduce, all.shape(), given.element.bytes),
@@ -59,7 +60,7 @@ PEERBUS_INLINE void all_reduce_by_doubling(call& all, const request& given, cons
       });
 }
 
-PEERBUS_INLINE void all_gather_by_doubling(call& all, const request& given, const reducer&) {
+PEERBUS_INLINE void all_gather_by_doubling(call_rounds& all, const request& given, const reducer&) {
   const std::size_t block = given.input.size();
   all.in_slices(
       block, slice_of(algorithm::doubling, choice_of::all_gather, all.shape()),

@@ -13,7 +13,7 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE void full_mesh(call& all, const request& given, const reducer& reduce) {
+PEERBUS_INLINE void full_mesh(call_rounds& all, const request& given, const reducer& reduce) {
   const pattern& kind = pattern_of(given.what);
   const rank_id self = all.self();
   const rank_id root = all.root();
@@ -54,7 +54,7 @@ PEERBUS_INLINE void full_mesh(call& all, const request& given, const reducer& re
     if (kind.one_gives && !gives) return all.copy(row(self), from(root), bytes);
     if (!kind.one_gives)
       for (const rank_id peer : all.peers()) all.copy(row(peer), from(peer), bytes);
-    all.copy(row(self), own, bytes);
+    if (row(self) != own) all.copy(row(self), own, bytes);
   };
   all.in_slices(block, step, publish, take);
 }

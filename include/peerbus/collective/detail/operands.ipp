@@ -53,8 +53,7 @@ PEERBUS_INLINE std::string object_to(const request& given, bool has_input, bool 
                 output_is_longer ? "output" : "input");
 }
 
-PEERBUS_INLINE std::string object_to_root(const team& on, rank_id root) {
-  if (root.index() < on.size()) return {};
+PEERBUS_ERROR_PATH std::string wrong_root(const team& on, rank_id root) {
   return peerbus::detail::concat("root ", root, ", expected a rank below ", on.size());
 }
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include <peerbus/collective/call_options.hpp>
-#include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
@@ -17,14 +17,14 @@ namespace peerbus::collective::detail {
 
 /// A call with the function that carries it out, so that it can be done at once or in halves.
 ///
-/// The function is called once, or once for each half: the legs of `call::in_slices` then divide
-/// the work. It takes the operands and the reduction with which the operation was made, and keeps
-/// nothing between the halves.
+/// The function is called once, or once for each half: the halves of `call_rounds::in_slices` then
+/// divide the work. It takes the operands and the reduction with which the operation was made, and
+/// keeps nothing between the halves.
 class [[nodiscard]] operation {
  public:
   /// A function that carries out a call by one `in_slices`. `given` may be bad if the call is
   /// refused, so only `give` and `take` may access it.
-  using body = void(call& rounds, const request& given, const reducer& reduce);
+  using body = void(call_rounds& rounds, const request& given, const reducer& reduce);
 
   /// Begins a call, as the constructor of `call` does.
   operation(team& on, const call_header& header, const request& given, const call_options& options,
@@ -32,27 +32,30 @@ class [[nodiscard]] operation {
       : rounds_{on, header, given, options, std::move(objection)}, carry_out_{carry_out} {}
 
   /// Returns the rounds of the call.
-  [[nodiscard]] const call& rounds() const noexcept { return rounds_; }
+  [[nodiscard]] const call_rounds& rounds() const noexcept { return rounds_; }
   /// Replaces the function.
   void carry_out_by(body* carry_out) noexcept { carry_out_ = carry_out; }
 
-  /// Does all of the operation. Throws: as `call::await`.
+  /// Does all of the operation.
+  /// Throws: as `call_rounds::await`.
   void run(const request& given, const reducer& reduce = {}) { carry_out_(rounds_, given, reduce); }
-  /// Does the first half. Waits for no peer. Throws: `error` unreachable.
+  /// Does the first half. Waits for no peer.
+  /// Throws: `error` unreachable.
   void start(const request& given, const reducer& reduce) {
     rounds_.pause();
     run(given, reduce);
   }
-  /// Does the second half. Throws: as `call::resume` and `call::await`.
+  /// Does the second half.
+  /// Throws: as `call_rounds::resume` and `call_rounds::await`.
   void finish(const request& given, const reducer& reduce, const std::optional<deadline>& until) {
     rounds_.resume(until);
     run(given, reduce);
   }
-  /// Gives it up between the halves, as `call::abandon`.
+  /// Gives it up between the halves, as `call_rounds::abandon`.
   void abandon() noexcept { rounds_.abandon(); }
 
  private:
-  call rounds_;
+  call_rounds rounds_;
   body* carry_out_;
 };
 

@@ -36,7 +36,7 @@ struct byte_range {
 };
 
 /// Returns the range of the own page that a peer reads.
-using reach = peerbus::detail::function_ref<byte_range(rank_id)>;
+using page_range = peerbus::detail::function_ref<byte_range(rank_id)>;
 
 /// The memory through which the ranks of a team publish pages, one in each round. Near peers load a
 /// page where it lies; it is put to far peers. It also has the tables that operations of the team
@@ -56,7 +56,7 @@ class page_exchange {
 
   /// Publishes the own page of `round`: writes its notice, and puts the range of `to_peer` to each
   /// far peer, with the header if `with_header`. Peers that wait find out by `signal`.
-  errc publish(std::uint64_t round, bool with_header, reach to_peer) noexcept;
+  errc publish(std::uint64_t round, bool with_header, page_range to_peer) noexcept;
   /// Signals `round`, which is published, to all peers.
   errc signal(std::uint64_t round) noexcept;
   /// Polls for a short while whether all peers have published their pages of `round`, without a

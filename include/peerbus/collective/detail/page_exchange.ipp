@@ -33,7 +33,7 @@ PEERBUS_INLINE page_exchange::page_exchange(std::unique_ptr<any_window> memory, 
       receives_(group_->size()) {}
 
 PEERBUS_INLINE errc page_exchange::publish(std::uint64_t round, bool with_header,
-                                           reach to_peer) noexcept {
+                                           page_range to_peer) noexcept {
   // Before the puts, whose source the notice is. Far peers wait for the signal.
   // order: release; pairs with the acquire in `is_published`.
   std::atomic_ref{notice_of_own(round).round}.store(round, std::memory_order_release);

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/request.hpp>
@@ -23,18 +23,20 @@ enum class page_layout {
 
 /// One call of a variable form, in which the sizes of parts differ between pairs of ranks.
 ///
-/// The tables `call::sends` and `call::receives` say what this rank sends and receives. In a first
-/// round each rank tells each peer how much it will send it, and all of them how many slices the
-/// call takes. A rank that expects another size refuses the call in the second round, which is the
-/// first one with data. The first leg of a call ends when this rank has told its peers.
+/// The tables `call_rounds::sends` and `call_rounds::receives` say what this rank sends and
+/// receives. In a first round each rank tells each peer how much it will send it, and all of them
+/// how many slices the call takes. A rank that expects another size refuses the call in the second
+/// round, which is the first one with data. The first half of a call ends when this rank has told
+/// its peers.
 class part_exchange {
  public:
   /// `step` is the largest slice that a rank publishes for a peer, in bytes. Does not communicate.
-  part_exchange(call& moves, const request& given, page_layout pages, std::size_t step) noexcept;
+  part_exchange(call_rounds& moves, const request& given, page_layout pages,
+                std::size_t step) noexcept;
 
   /// Compares what ranks send and expect. Returns whether data may be moved now: after the first
-  /// leg of the call, it may not. Throws: as `call::await`; `error` mismatch on all ranks if a rank
-  /// expects another size.
+  /// half of the call, it may not.
+  /// Throws: as `call_rounds::await`; `error` mismatch on all ranks if a rank expects another size.
   [[nodiscard]] bool compare();
 
   /// Calls `take(done)` after each round. `from(peer, done)` is then readable, which has
@@ -85,7 +87,7 @@ class part_exchange {
     return bytes <= done ? 0 : std::min(slice_, bytes - done);
   }
 
-  call& moves_;
+  call_rounds& moves_;
   const request& given_;
   std::span<const byte_range> sends_;
   std::span<const byte_range> receives_;
@@ -97,11 +99,11 @@ class part_exchange {
 };
 
 /// Carries out an operation that copies parts, of which all peers read the same bytes of a page.
-void copy_shared_parts(call& moves, const request& given, const reducer& reduce);
+void copy_shared_parts(call_rounds& moves, const request& given, const reducer& reduce);
 /// Carries out an operation that copies parts, of which each peer reads bytes of its own.
-void copy_own_parts(call& moves, const request& given, const reducer& reduce);
+void copy_own_parts(call_rounds& moves, const request& given, const reducer& reduce);
 /// Carries out an operation in which each rank reduces the parts for it.
-void reduce_parts(call& moves, const request& given, const reducer& reduce);
+void reduce_parts(call_rounds& moves, const request& given, const reducer& reduce);
 
 }  // namespace peerbus::collective::detail
 

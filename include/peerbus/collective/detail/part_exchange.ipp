@@ -12,8 +12,8 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE part_exchange::part_exchange(call& moves, const request& given, page_layout pages,
-                                            std::size_t step) noexcept
+PEERBUS_INLINE part_exchange::part_exchange(call_rounds& moves, const request& given,
+                                            page_layout pages, std::size_t step) noexcept
     : moves_{moves},
       given_{given},
       sends_{moves.sends()},
@@ -84,17 +84,17 @@ PEERBUS_INLINE void part_exchange::copy_all() {
               given_.input.data() + sends_[moves_.self().index()].offset, own.bytes);
 }
 
-PEERBUS_INLINE void copy_shared_parts(call& moves, const request& given, const reducer&) {
+PEERBUS_INLINE void copy_shared_parts(call_rounds& moves, const request& given, const reducer&) {
   part_exchange parts{moves, given, page_layout::shared, moves.slice_bytes(1)};
   if (parts.compare()) parts.copy_all();
 }
 
-PEERBUS_INLINE void copy_own_parts(call& moves, const request& given, const reducer&) {
+PEERBUS_INLINE void copy_own_parts(call_rounds& moves, const request& given, const reducer&) {
   part_exchange parts{moves, given, page_layout::parts, moves.slice_bytes(moves.ranks())};
   if (parts.compare()) parts.copy_all();
 }
 
-PEERBUS_INLINE void reduce_parts(call& moves, const request& given, const reducer& reduce) {
+PEERBUS_INLINE void reduce_parts(call_rounds& moves, const request& given, const reducer& reduce) {
   const std::size_t step = whole_elements(moves.slice_bytes(moves.ranks()), given.element);
   part_exchange scatter{moves, given, page_layout::parts, step};
   if (!scatter.compare()) return;

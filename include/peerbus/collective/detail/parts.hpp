@@ -3,24 +3,25 @@
 
 #include <cstddef>
 
-#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/core/rank.hpp>
 
-/// Pages with a part for each rank: the part for rank `r` begins at `r` times `call::part_stride`.
+/// Pages with a part for each rank: the part for rank `r` begins at `r` times
+/// `call_rounds::part_stride`.
 namespace peerbus::collective::detail {
 
 /// Offers `bytes` bytes of each peer's row of the input, from byte `done` of the row on. Rows have
 /// `row_bytes` bytes.
-inline void offer_parts(call& to, std::size_t row_bytes, std::size_t done,
+inline void offer_parts(call_rounds& to, std::size_t row_bytes, std::size_t done,
                         std::size_t bytes) noexcept {
   const std::size_t stride = to.part_stride();
   for (const rank_id peer : to.peers())
     to.offer(peer.index() * stride, peer.index() * row_bytes + done, bytes);
 }
 
-/// Returns the `reach` of a page whose parts have `bytes` bytes.
-inline auto part_reach(const call& to, std::size_t bytes) noexcept {
+/// Returns the `page_range` of a page whose parts have `bytes` bytes.
+inline auto part_range(const call_rounds& to, std::size_t bytes) noexcept {
   return [stride = to.part_stride(), bytes](rank_id peer) noexcept {
     return byte_range{peer.index() * stride, bytes};
   };
@@ -28,7 +29,7 @@ inline auto part_reach(const call& to, std::size_t bytes) noexcept {
 
 /// Returns what `peer` offered of this rank's row in the latest round, from byte `done` of the row
 /// on.
-inline const std::byte* part_from(const call& to, rank_id peer, std::size_t row_bytes,
+inline const std::byte* part_from(const call_rounds& to, rank_id peer, std::size_t row_bytes,
                                   std::size_t done) noexcept {
   return to.slice(peer, to.self().index() * to.part_stride(), to.self().index() * row_bytes + done);
 }

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/sum_with_residual.hpp>
 
 namespace peerbus::collective::detail {
@@ -14,7 +14,7 @@ PEERBUS_INLINE sum_with_residual::sum_with_residual(team& on, const reducer& sum
     : add{sum},
       input{given.input.data()},
       residual{given.residual->data()},
-      sources{call::sources_and_residual(on)},
+      sources{call_rounds::sources_and_residual(on)},
       self{on.rank()} {}
 
 PEERBUS_INLINE void sum_with_residual::combine(const void* callable, std::byte* out,

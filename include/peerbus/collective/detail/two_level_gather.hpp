@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/request.hpp>
 #include <peerbus/core/compiled.hpp>
@@ -10,11 +10,11 @@ namespace peerbus::collective::detail {
 
 /// Does an `all_gather` by `two_levels`. Each rank sends its operand to the ranks with an equal
 /// place in other groups. Then each rank publishes to its group what it has got, with its own.
-void all_gather_by_two_levels(call& all, const request& given, const reducer& reduce);
+void all_gather_by_two_levels(call_rounds& all, const request& given, const reducer& reduce);
 
 /// Does a `broadcast` by `two_levels`. The root sends the data to the ranks with its place in other
 /// groups. Then these publish it to their groups.
-void broadcast_by_two_levels(call& all, const request& given, const reducer& reduce);
+void broadcast_by_two_levels(call_rounds& all, const request& given, const reducer& reduce);
 
 }  // namespace peerbus::collective::detail
 

@@ -11,7 +11,8 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE void all_gather_by_two_levels(call& all, const request& given, const reducer&) {
+PEERBUS_INLINE void all_gather_by_two_levels(call_rounds& all, const request& given,
+                                             const reducer&) {
   const near_groups& groups = all.groups();
   const std::size_t block = given.input.size();
   const auto put_to_far = [&](std::size_t done, std::size_t bytes) {
@@ -34,7 +35,8 @@ PEERBUS_INLINE void all_gather_by_two_levels(call& all, const request& given, co
                 put_to_far, gather_slice);
 }
 
-PEERBUS_INLINE void broadcast_by_two_levels(call& all, const request& given, const reducer&) {
+PEERBUS_INLINE void broadcast_by_two_levels(call_rounds& all, const request& given,
+                                            const reducer&) {
   const near_groups& groups = all.groups();
   const auto put_to_relays = [&](std::size_t done, std::size_t bytes) {
     const bool is_root = all.self() == all.root();

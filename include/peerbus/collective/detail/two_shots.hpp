@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/request.hpp>
 #include <peerbus/core/compiled.hpp>
@@ -10,10 +10,10 @@
 namespace peerbus::collective::detail {
 
 /// Each rank reduces its part of a slice in one round, and publishes the result in the next.
-void all_reduce_in_two_shots(call& all, const request& given, const reducer& reduce);
+void all_reduce_in_two_shots(call_rounds& all, const request& given, const reducer& reduce);
 /// Each rank reduces its part of the operands in the window and stores the result to all of them.
 /// No other rank accesses this part of any operand.
-void all_reduce_in_window(call& all, const request& given, const reducer& reduce);
+void all_reduce_in_window(call_rounds& all, const request& given, const reducer& reduce);
 
 }  // namespace peerbus::collective::detail
 

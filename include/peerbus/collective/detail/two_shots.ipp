@@ -22,7 +22,8 @@ PEERBUS_INLINE byte_range part_of_rank(const request& given, std::size_t bytes, 
   return {offset, std::min(part, bytes - offset)};
 }
 
-PEERBUS_INLINE void all_reduce_in_window(call& all, const request& given, const reducer& reduce) {
+PEERBUS_INLINE void all_reduce_in_window(call_rounds& all, const request& given,
+                                         const reducer& reduce) {
   // A piece of the result is stored to the peers while it is still in the cache.
   const std::size_t piece = whole_elements(all.crew().lanes() << 15U, given.element);
   const std::size_t step = std::max<std::size_t>(piece, given.element.bytes);
@@ -44,7 +45,7 @@ PEERBUS_INLINE void all_reduce_in_window(call& all, const request& given, const 
   all.in_slices(given.input.size(), given.input.size(), put_nothing, reduce_own_part);
 }
 
-PEERBUS_INLINE void all_reduce_in_two_shots(call& all, const request& given,
+PEERBUS_INLINE void all_reduce_in_two_shots(call_rounds& all, const request& given,
                                             const reducer& reduce) {
   const std::size_t ranks = all.ranks();
   const std::size_t step = ranks * whole_elements(all.slice_bytes(ranks), given.element);

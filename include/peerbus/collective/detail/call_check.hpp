@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/page_exchange.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus::collective::detail {
+
+/// What the ranks of a call compare in its first round, and what they say if that or a wait fails.
+class call_check {
+ public:
+  /// `number`: of the call, among those of the team. `first_round`: that carries the description.
+  call_check(page_exchange& pages, const call_header& header, std::uint64_t number,
+             std::uint64_t first_round) noexcept
+      : pages_{pages}, header_{header}, number_{number}, first_round_{first_round} {}
+
+  /// Returns the description of this rank's call.
+  [[nodiscard]] const call_header& header() const noexcept { return header_; }
+  /// Makes the description one that refuses, whose payload is a text of `bytes` bytes.
+  void refuse(errc code, std::size_t bytes) noexcept;
+  /// Returns whether `round` carries the description.
+  [[nodiscard]] bool is_first(std::uint64_t round) const noexcept { return round == first_round_; }
+  /// Lets `round` carry the description once more.
+  void compare_again_in(std::uint64_t round) noexcept { first_round_ = round; }
+
+  /// Writes the description of the call to this rank's page of `round`.
+  void write(std::uint64_t round) noexcept;
+  /// Returns whether the description of `peer` is that of this rank.
+  [[nodiscard]] bool is_same(std::uint64_t round, rank_id peer) const noexcept {
+    return pages_.notice(round, peer).digest == digest_;
+  }
+  /// Throws unless all ranks make this call. The line of a notice has all that this takes.
+  void compare(std::uint64_t round) const;
+  /// Throws, on all ranks, if a rank refuses the call.
+  void throw_if_refused(std::uint64_t round) const;
+  /// Throws if ranks make different calls. All ranks compare the same headers, so that all throw.
+  void find_difference(std::uint64_t round) const;
+
+  /// Returns the call in words, such as "all_reduce (collective call 3)".
+  [[nodiscard]] std::string title() const;
+  /// Poisons the communicator and throws, because a wait of `round` ended by `code`.
+  [[noreturn]] void fail(errc code, std::uint64_t round) const;
+  /// The same, where the wait was for one step of one peer.
+  [[noreturn]] void fail(errc code, std::uint64_t round, rank_id peer, std::uint64_t step) const;
+
+ private:
+  [[nodiscard]] call_header header_of(std::uint64_t round, rank_id rank) const noexcept;
+  [[noreturn]] void throw_refused(std::uint64_t round, rank_id refuser,
+                                  const call_header& theirs) const;
+  [[noreturn]] void fail_with(errc code, std::string text) const;
+
+  page_exchange& pages_;
+  call_header header_;
+  std::uint64_t number_;
+  std::uint64_t first_round_;
+  std::uint64_t digest_ = 0;
+};
+
+}  // namespace peerbus::collective::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/detail/call_check.ipp>  // IWYU pragma: keep
+#endif
