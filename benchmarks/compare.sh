@@ -100,7 +100,8 @@ compare_ep() { # compare_ep <configuration>
   local best
   if [ -t 2 ]; then echo "compare.sh: $1, a trial of each setting of MPI" >&2; fi
   choose_setting "$ranks" --rows "$rows" "${both[@]}" --iters $((iterations / 4)) || return 1
-  local program=("$programs/ep_bench" --layout "$layout")
+  # mpi_ep does the work of experts between its operations, and reads no weights.
+  local program=("$programs/ep_bench" --layout "$layout" --between expert)
   if [ "$kind" = deep_ep ]; then program=("$programs/deep_ep_bench" --alone "${copies[@]}"); fi
   ours() {
     run_quietly 300 "${program[@]}" --ranks "$ranks" "${both[@]}" --iters "$iterations" \

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -40,83 +41,93 @@ inline std::string bytes_formula(const options& chosen) {
                   : "tokens x top_k");
 }
 
-/// What the floor is, in words that follow "p50 of".
-inline std::string words_for_floor(const outcome& result) {
+/// What comes between the operations, in words.
+inline std::string words_for_between(const options& chosen) {
+  if (chosen.between == between::nothing) return "nothing between the operations";
+  const std::string work = "each row read and each output written between the operations";
+  if (chosen.between == between::expert) return work;
+  return work + ", and " + std::to_string(chosen.weights_mib) +
+         " MiB of memory of its own read by each core before each";
+}
+
+/// What moves the bytes of the limit, in words.
+inline std::string words_for_copies(const outcome& result, bool streams) {
   if (result.floor == floor_kind::puts)
-    return "putting the same bytes from registered memory, one put and one signal to each peer, "
-           "nothing quantised, placed or summed";
-  std::string words = "copying (by plain or by streaming stores) or reading the same bytes";
-  if (result.shares_floor()) words += " of all ranks by one rank per core";
-  return words;
+    return "puts from registered memory, one with a signal to each peer";
+  const std::string copy = streams ? "a streaming copy" : "a plain copy";
+  return result.shares_floor() ? copy + " of all ranks' bytes by one rank per core" : copy;
 }
 
 inline constexpr std::string_view what_is_checked =
     "bitwise against a plain reference, before and after timing: every received row with its scale "
     "and origin, its expert (or its slots) and its order; every combined element, by fma in order; "
-    "the bytes that the floor moves";
+    "the bytes that the limit moves";
+
+/// What a perfect program would need in the surroundings of the run, and its parts, in
+/// microseconds: medians.
+struct limit {
+  double copy = 0;       ///< the bytes that must cross, by the faster stores
+  double encode = 0;     ///< reading and encoding each token
+  double signals = 0;    ///< a signal's way for each phase
+  bool streams = false;  ///< whether the faster stores are streaming ones
+
+  [[nodiscard]] double total() const noexcept { return copy + encode + signals; }
+};
 
 /// The statistics that a report shows; there are some only if something was timed.
 struct figures {
   bench::statistics dispatch;
+  std::optional<bench::statistics> read;  ///< none if nothing comes between the operations
   bench::statistics combine;
-  bench::statistics pair;
+  bench::statistics sum;
   bench::statistics plain_dispatch;
-  bench::statistics plain_combine;
-  std::optional<bench::statistics> streaming_dispatch;  ///< none if the floor is puts
-  /// Of all ranks' bytes, copied by as many ranks as there are cores; none if each has its own.
-  std::optional<bench::statistics> shared_plain_dispatch;
-  std::optional<bench::statistics> shared_streaming_dispatch;
-  std::optional<bench::statistics> shared_plain_combine;
-  std::optional<double> signal_one_way_ns;  ///< none with one rank
+  std::optional<bench::statistics> streaming_dispatch;  ///< none if the limit has puts
+  std::optional<double> signal_one_way_ns;              ///< none with one rank
+  limit dispatch_limit;
+  limit combine_limit;
+  double sum_limit = 0;  ///< with the reading that the stores leave to do, in microseconds
+  double own_copy = 0;   ///< the faster copy of one rank's bytes, also where ranks share cores
 
   [[nodiscard]] static std::optional<figures> of_run(const outcome& result) {
     if (result.samples.empty()) return std::nullopt;
     const auto in = [&](series which) { return bench::summarise(result.of(which)); };
-    figures found{in(series::dispatch),
-                  in(series::combine),
-                  in(series::pair),
-                  in(series::plain_dispatch),
-                  in(series::plain_combine),
-                  std::nullopt,
-                  std::nullopt,
-                  std::nullopt,
-                  std::nullopt,
-                  std::nullopt};
-    if (result.floor == floor_kind::copies)
-      found.streaming_dispatch = in(series::streaming_dispatch);
-    if (result.shares_floor()) {
-      found.shared_streaming_dispatch = in(series::shared_streaming_dispatch);
-      found.shared_plain_dispatch = in(series::shared_plain_dispatch);
-      found.shared_plain_combine = in(series::shared_plain_combine);
-    }
-    if (!result.signal_one_way_ns.empty())
+    const auto median = [&](series which) { return in(which).p50; };
+    figures found;
+    found.dispatch = in(series::dispatch);
+    if (median(series::read) > 0) found.read = in(series::read);
+    found.combine = in(series::combine);
+    found.sum = in(series::sum);
+    found.plain_dispatch = in(series::plain_dispatch);
+    const bool copies = result.floor == floor_kind::copies;
+    if (copies) found.streaming_dispatch = in(series::streaming_dispatch);
+    double way = 0;
+    if (!result.signal_one_way_ns.empty()) {
       found.signal_one_way_ns = bench::median(result.signal_one_way_ns);
+      way = *found.signal_one_way_ns / 1000;
+    }
+
+    const double plain = found.plain_dispatch.p50;
+    const double streaming = copies ? found.streaming_dispatch->p50 : plain;
+    found.own_copy = std::min(plain, streaming);
+    limit& there = found.dispatch_limit;
+    there = {found.own_copy, median(series::encode),
+             // A put has its signal with it.
+             way * static_cast<double>(copies ? result.phases : result.phases - 1),
+             streaming < plain};
+    found.combine_limit = {median(series::plain_combine), 0, copies ? way : 0, false};
+    if (result.shares_floor()) {
+      const double shared_plain = median(series::shared_plain_dispatch);
+      const double shared_streaming = median(series::shared_streaming_dispatch);
+      there.copy = std::min(shared_plain, shared_streaming);
+      there.streams = shared_streaming < shared_plain;
+      found.combine_limit.copy = median(series::shared_plain_combine);
+    }
+    // The stores that leave the rows in the caches may be slower and still the better ones.
+    const double plain_both = plain + median(series::plain_read);
+    const double best_both =
+        copies ? std::min(plain_both, streaming + median(series::streaming_read)) : plain_both;
+    found.sum_limit = best_both - found.own_copy + there.total() + found.combine_limit.total();
     return found;
-  }
-
-  /// What an operation is compared with: what the cores can do together where ranks share them, and
-  /// for dispatch the faster of plain and streaming stores.
-  [[nodiscard]] const bench::statistics& dispatch_floor() const noexcept {
-    return shared_plain_dispatch ? faster(*shared_plain_dispatch, shared_streaming_dispatch)
-                                 : own_dispatch_floor();
-  }
-  /// The same for the bytes of one rank.
-  [[nodiscard]] const bench::statistics& own_dispatch_floor() const noexcept {
-    return faster(plain_dispatch, streaming_dispatch);
-  }
-  /// Whether the floor of dispatch is the streaming copy.
-  [[nodiscard]] bool floor_streams() const noexcept {
-    const bench::statistics* const least = &dispatch_floor();
-    return least != &plain_dispatch && !(shared_plain_dispatch && least == &*shared_plain_dispatch);
-  }
-  [[nodiscard]] const bench::statistics& combine_floor() const noexcept {
-    return shared_plain_combine ? *shared_plain_combine : plain_combine;
-  }
-
- private:
-  static const bench::statistics& faster(
-      const bench::statistics& plain, const std::optional<bench::statistics>& streaming) noexcept {
-    return streaming && streaming->p50 < plain.p50 ? *streaming : plain;
   }
 };
 

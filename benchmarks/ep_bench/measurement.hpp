@@ -33,10 +33,12 @@
 #include "ep_bench/outcome.hpp"
 #include "ep_bench/payload.hpp"
 #include "ep_bench/plain_copy.hpp"
+#include "ep_bench/plain_encoding.hpp"
 #include "ep_bench/plain_puts.hpp"
 #include "ep_bench/plane_tally.hpp"
 #include "ep_bench/progress.hpp"
 #include "ep_bench/signal_floor.hpp"
+#include "ep_bench/surroundings.hpp"
 #include "support/clock.hpp"
 #include "support/findings.hpp"
 #include "support/pages.hpp"
@@ -47,10 +49,9 @@ namespace ep_bench {
 
 /// One rank's part of a run: check, warm up, time, check again.
 ///
-/// An iteration is the operations and then the plain copies or puts, so that drift of the machine
-/// meets both alike. Both run in the same surroundings: their sources have just been read, a
-/// barrier lets all ranks start together, and the experts write all outputs anew before they are
-/// fetched.
+/// An iteration is the operations and then what the limit is made of, so that drift of the machine
+/// meets all alike. All run in the same `surroundings`: their sources have just been read, and a
+/// barrier lets all ranks start together.
 template <class Transport, class Codec, class Layout>
 class measurement {
  public:
@@ -70,14 +71,16 @@ class measurement {
         crowded_{comm.bus().boot().ranks_here() > cores},
         findings_{comm},
         samples_{comm, series_count, chosen.iterations},
-        signals_{comm, signal_blocks, crowded_} {
+        signals_{comm, signal_blocks, crowded_},
+        encode_{chosen.tokens, chosen.hidden},
+        surroundings_{chosen, (comm.bus().boot().ranks_here() + cores - 1) / cores} {
     fill_tokens(payload{chosen.seed, grain_of<Codec>}, comm.rank().index(), chosen.hidden,
                 tokens_.all());
     if constexpr (floor == floor_kind::copies) {
       if (!crowded_) return;
       if (comm.rank().index() < cores)
         for (std::size_t r = comm.rank().index(); r < comm.size(); r += cores)
-          shared_plain_.push_back(std::make_unique<plain_copy<Codec>>(moe_, chosen, truth_, r));
+          shared_.add(std::make_unique<plain_copy<Codec>>(moe_, chosen, truth_, r));
       // A few ranks prepare for all. The others must not spend the time limit of a dispatch on it.
       comm.barrier(peerbus::deadline::after(std::chrono::minutes{10}));
     }
@@ -86,6 +89,7 @@ class measurement {
   [[nodiscard]] outcome run() {
     outcome result;
     result.floor = floor;
+    result.phases = chosen_.in_slots() ? 1 : 2;
     result.dispatch_bytes = plain_.rows() * one_level_map().row_bytes_in_all();
     result.combine_bytes = plain_.rows() * one_level_map().output_bytes();
 
@@ -190,42 +194,84 @@ class measurement {
     return iterations;
   }
 
+  /// Does laps of all that is timed. What each finds in the caches is what `--between` says, never
+  /// what another has left there.
   void iterate(std::size_t i) {
-    const auto note = [&](series which, double microseconds) {
-      samples_.set(static_cast<std::size_t>(which), i, microseconds);
-    };
-    std::optional<received_type> received;
+    timed_laps(i, [&](auto&& note) { operations(note); });
+    timed_laps(i, [&](auto&& note) { encoding(note); });
+    timed_laps(i, [&](auto&& note) {
+      copies(note, series::plain_dispatch, series::plain_read, series::plain_combine, plain_,
+             [&] { plain_.dispatch(); });
+    });
+    if constexpr (floor == floor_kind::copies) {
+      timed_laps(i, [&](auto&& note) {
+        copies(note, series::streaming_dispatch, series::streaming_read, std::nullopt, plain_,
+               [&] { plain_.dispatch_streaming(); });
+      });
+      if (!crowded_) return;
+      timed_laps(i, [&](auto&& note) {
+        copies(note, series::shared_plain_dispatch, std::nullopt, series::shared_plain_combine,
+               shared_, [&] { shared_.dispatch(); });
+      });
+      timed_laps(i, [&](auto&& note) {
+        copies(note, series::shared_streaming_dispatch, std::nullopt, std::nullopt, shared_,
+               [&] { shared_.dispatch_streaming(); });
+      });
+    }
+  }
+
+  /// Does `lap(note)`, and one before it whose times are not noted if the caches need that.
+  template <class Lap>
+  void timed_laps(std::size_t i, Lap&& lap) {
+    if (surroundings_.needs_lap()) lap([](std::optional<series>, double) {});
+    lap([&](std::optional<series> which, double microseconds) {
+      if (which) samples_.set(static_cast<std::size_t>(*which), i, microseconds);
+    });
+  }
+
+  template <class Note>
+  void operations(Note&& note) {
+    surroundings_.restore();
     tokens_.recall();
     if constexpr (counts_planes<Transport>) planes_.leave_out(comm_->bus());
-    const double there = bench::timed(*comm_, [&] { dispatch(received); });
-    experts_.run(*received);
-    const double back = bench::timed(*comm_, [&] { combine(*received); });
+    const double there = bench::timed(*comm_, [&] { dispatch(received_); });
+    const double reading = work_between();
+    surroundings_.restore();
+    const double back = bench::timed(*comm_, [&] { combine(*received_); });
     if constexpr (counts_planes<Transport>) planes_.take(comm_->bus());
     ++pairs_;
     note(series::dispatch, there);
+    note(series::read, reading);
     note(series::combine, back);
-    note(series::pair, there + back);
+    note(series::sum, there + reading + back);
+  }
 
-    plain_.recall();
-    note(series::plain_dispatch, bench::timed(*comm_, [&] { plain_.dispatch(); }));
-    if constexpr (floor == floor_kind::copies) {
-      plain_.recall();
-      note(series::streaming_dispatch, bench::timed(*comm_, [&] { plain_.dispatch_streaming(); }));
-    }
-    experts_.run(*received);
-    note(series::plain_combine, bench::timed(*comm_, [&] { plain_.combine(); }));
+  /// What no dispatch can do without besides moving bytes: it reads each token and encodes it.
+  template <class Note>
+  void encoding(Note&& note) {
+    surroundings_.restore();
+    tokens_.recall();
+    note(series::encode, bench::timed(*comm_, [&] { encode_.run(tokens_.all()); }));
+  }
 
-    if (!crowded_ || floor != floor_kind::copies) return;
-    for (const auto& plain : shared_plain_) plain->recall();
-    note(series::shared_plain_dispatch, bench::timed(*comm_, [&] { share_plain_dispatch(); }));
-    for (const auto& plain : shared_plain_) plain->recall();
-    note(series::shared_streaming_dispatch, bench::timed(*comm_, [&] {
-           for (const auto& plain : shared_plain_) plain->dispatch_streaming();
-         }));
-    experts_.run(*received);
-    note(series::shared_plain_combine, bench::timed(*comm_, [&] {
-           for (const auto& plain : shared_plain_) plain->combine();
-         }));
+  template <class Note, class Copies, class Dispatch>
+  void copies(Note&& note, series there, std::optional<series> reading, std::optional<series> back,
+              Copies& plain, Dispatch&& dispatch_plainly) {
+    surroundings_.restore();
+    plain.recall();
+    note(there, bench::timed(*comm_, dispatch_plainly));
+    note(reading, work_between());
+    surroundings_.restore();
+    note(back, bench::timed(*comm_, [&] { plain.combine(); }));
+  }
+
+  /// Does what experts do between dispatch and combine, if they do. Returns the time in which each
+  /// row is read once, in microseconds.
+  double work_between() {
+    if (!surroundings_.experts_work()) return 0;
+    const double spent = bench::timed(*comm_, [&] { read_rows(*received_); });
+    experts_.run(*received_);
+    return spent;
   }
 
   void dispatch(std::optional<received_type>& received) {
@@ -236,10 +282,6 @@ class measurement {
   }
   void combine(const received_type& received) {
     crew_->run([&](peerbus::moe::lane as) { moe_.combine(received, combined_.all(), {.as = as}); });
-  }
-
-  void share_plain_dispatch() const noexcept {
-    for (const auto& plain : shared_plain_) plain->dispatch();
   }
 
   /// Operations and plain copies alike: a floor that moves other bytes would be none. Every rank
@@ -272,7 +314,7 @@ class measurement {
       };
       check_copies([&] { plain_.dispatch(); });
       check_copies([&] { plain_.dispatch_streaming(); });
-      if (crowded_) check_copies([&] { share_plain_dispatch(); });
+      if (crowded_) check_copies([&] { shared_.dispatch(); });
     }
     return found;
   }
@@ -290,10 +332,13 @@ class measurement {
   bool crowded_;
   /// The plain copies of several ranks, done by as many ranks as there are cores: the least time in
   /// which the cores could move the bytes of all. On the other ranks empty.
-  std::vector<std::unique_ptr<plain_copy<Codec>>> shared_plain_;
+  plain_copies<Codec> shared_;
   bench::shared_findings<Transport> findings_;
   bench::sample_store<Transport> samples_;
   signal_floor<Transport> signals_;
+  plain_encoding<Codec> encode_;
+  surroundings surroundings_;
+  std::optional<received_type> received_;  ///< of the last dispatch
   plane_tally planes_;
   peerbus::moe::row_traffic rows_;  ///< of each dispatch, if the transport has several planes
   std::size_t pairs_ = 0;           ///< dispatches with their combines that the tally has

@@ -239,6 +239,17 @@ std::variant<options, int> parse(int argc, char** argv) {
            "stores of rows: streaming ones write memory past the caches; automatic: those of "
            "batches that are large for the caches")
       .one_of({"automatic", "plain", "streaming"});
+  std::string between = "weights";
+  line.add("--between", between,
+           "what comes between the operations that are timed, ours and the limit's: nothing; "
+           "expert: "
+           "each row is read once, and each output written; weights: that, and before each "
+           "operation --weights are read")
+      .one_of({"nothing", "expert", "weights"});
+  const programs::option weights =
+      line.add("--weights", chosen.weights_mib,
+               "MiB of memory of its own that each core reads; ranks that share one divide them")
+          .whole_number(1, 1 << 20);
   line.add("--lanes", chosen.lanes, "threads of a rank that carry one operation together")
       .whole_number(1, peerbus::moe::max_lanes);
   line.add("--routing", chosen.routing, "all experts alike, or their popularity falling as rank^-S")
@@ -288,6 +299,11 @@ std::variant<options, int> parse(int argc, char** argv) {
     for (const auto known : {peerbus::moe::relay::always, peerbus::moe::relay::automatic})
       if (relay == describe(known)) chosen.relay = known;
     if (!costs.empty()) chosen.costs = costs_of(costs);
+    if (between == "nothing") chosen.between = between::nothing;
+    if (between == "expert") chosen.between = between::expert;
+    if (weights.given() && chosen.between != between::weights)
+      refuse("--weights", std::to_string(chosen.weights_mib) + " given with --between " + between +
+                              ", expected --between weights");
     check_together(chosen);
     for (const auto& [name, option] : of_reports)
       if (option.given() && (chosen.report.empty() || chosen.ablation))

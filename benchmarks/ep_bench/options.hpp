@@ -16,6 +16,13 @@
 
 namespace ep_bench {
 
+/// What comes between the operations that are timed, which says what the caches hold.
+enum class between {
+  nothing,  ///< one operation follows the other
+  expert,   ///< each row is read once, and each output written
+  weights   ///< that, and before each operation memory of its own is read, as weights are
+};
+
 /// What the command line asks for, checked.
 struct options : bench::network_options {
   std::string transport = "ub";
@@ -44,7 +51,9 @@ struct options : bench::network_options {
   peerbus::cost_table costs;  ///< empty: those that the library assumes
   std::string outputs = "expert";
   std::string stores = "automatic";
-  std::size_t lanes = 1;  ///< threads of a rank that carry one operation together
+  ep_bench::between between = between::weights;
+  std::size_t weights_mib = 64;  ///< of each core; ranks that share one divide them
+  std::size_t lanes = 1;         ///< threads of a rank that carry one operation together
   std::string routing = "uniform";
   double zipf = 0;  ///< exponent of the experts' popularity; 0 is uniform
   std::size_t iterations = 200;

@@ -18,16 +18,20 @@ namespace ep_bench {
 /// What is timed in every iteration; the table of samples has them in this order.
 enum class series : std::size_t {
   dispatch,
+  read,  ///< of all rows, once
   combine,
-  pair,
+  sum,  ///< of the three
+  encode,
   plain_dispatch,
-  streaming_dispatch,
+  plain_read,
   plain_combine,
+  streaming_dispatch,
+  streaming_read,
   shared_plain_dispatch,
-  shared_streaming_dispatch,
-  shared_plain_combine
+  shared_plain_combine,
+  shared_streaming_dispatch
 };
-inline constexpr std::size_t series_count = 9;
+inline constexpr std::size_t series_count = 13;
 
 /// What the operations are compared with: `plain_copy` or `plain_puts`.
 enum class floor_kind { copies, puts };
@@ -56,6 +60,7 @@ struct outcome {
   bench::sample_table samples;
   std::vector<double> signal_one_way_ns;
   floor_kind floor = floor_kind::copies;
+  std::size_t phases = 1;              ///< of a dispatch, each of which needs a signal's way
   bool crowded = false;                ///< more ranks than cores
   std::size_t cores = 0;               ///< that the ranks may use
   std::size_t dispatch_bytes = 0;      ///< of each rank

@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <peerbus/core/bf16.hpp>
@@ -164,6 +166,28 @@ class plain_copy {
   bench::pages<std::byte> sink_;
   std::vector<oracle::sent_row> sent_;
   std::vector<target> targets_;
+};
+
+/// The copies of several ranks, which one rank does.
+template <class Codec>
+class plain_copies {
+ public:
+  void add(std::unique_ptr<plain_copy<Codec>> one) { all_.push_back(std::move(one)); }
+  void recall() const noexcept {
+    for (const auto& one : all_) one->recall();
+  }
+  void dispatch() const noexcept {
+    for (const auto& one : all_) one->dispatch();
+  }
+  void dispatch_streaming() const noexcept {
+    for (const auto& one : all_) one->dispatch_streaming();
+  }
+  void combine() noexcept {
+    for (const auto& one : all_) one->combine();
+  }
+
+ private:
+  std::vector<std::unique_ptr<plain_copy<Codec>>> all_;
 };
 
 }  // namespace ep_bench

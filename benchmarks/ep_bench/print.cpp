@@ -22,11 +22,26 @@ void print_row(const char* name, const bench::statistics& time) {
   for (const double value : {time.min, time.p50, time.p90, time.p99, time.max}) print_time(value);
 }
 
-void print_comparison(std::size_t bytes, const bench::statistics& time,
-                      const bench::statistics& floor) {
+void print_bytes(std::size_t bytes, const bench::statistics& time) {
   std::printf("%12zu%8.1f", bytes, gigabytes_per_second(bytes, time.p50));
-  print_time(floor.p50);
-  std::printf("%8.2f\n", time.p50 / floor.p50);
+}
+void print_comparison(const bench::statistics& time, double least) {
+  print_time(least);
+  std::printf("%8.2f\n", time.p50 / least);
+}
+
+void print_limit(const outcome& result, const figures& found) {
+  const limit& there = found.dispatch_limit;
+  const limit& back = found.combine_limit;
+  std::printf(
+      "limit     of a perfect program, from medians of what was measured in turns with the "
+      "operations:\n          dispatch: %.2f us by %s",
+      there.copy, words_for_copies(result, there.streams).c_str());
+  std::printf(
+      " + %.2f of reading and encoding + %.2f of signals' ways\n          combine: %.2f us "
+      "of %s + %.2f of a signal's way\n",
+      there.encode, there.signals, back.copy,
+      result.floor == floor_kind::puts ? "such puts" : "reading the outputs", back.signals);
 }
 
 void print_protocol(const options& chosen, const outcome& result) {
@@ -65,23 +80,29 @@ void print(const options& chosen, const group& who, const bench::machine& where,
   print_machine(where, result.cores);
   if (const auto found = figures::of_run(result)) {
     std::printf("%-10s%10s%10s%10s%10s%10s%12s%8s%10s%8s\n", "us", "min", "p50", "p90", "p99",
-                "max", "bytes/rank", "GB/s", "floor", "ratio");
+                "max", "bytes/rank", "GB/s", "limit", "ratio");
     print_row("dispatch", found->dispatch);
-    print_comparison(result.dispatch_bytes, found->dispatch, found->dispatch_floor());
+    print_bytes(result.dispatch_bytes, found->dispatch);
+    print_comparison(found->dispatch, found->dispatch_limit.total());
+    if (found->read) {
+      print_row("read", *found->read);
+      print_bytes(result.dispatch_bytes, *found->read);
+      std::printf("\n");
+    }
     print_row("combine", found->combine);
-    print_comparison(result.combine_bytes, found->combine, found->combine_floor());
-    print_row("pair", found->pair);
-    std::printf(
-        "\n\ntimes     of the slowest rank of each iteration, in microseconds\n"
-        "floor     p50 of %s, in turns with the operations; ratio of the p50s\n",
-        words_for_floor(result).c_str());
+    print_bytes(result.combine_bytes, found->combine);
+    print_comparison(found->combine, found->combine_limit.total());
+    print_row("sum", found->sum);
+    std::printf("%20s", "");
+    print_comparison(found->sum, found->sum_limit);
+    std::printf("\ntimes     of the slowest rank of each iteration, in microseconds; %s\n",
+                words_for_between(chosen).c_str());
+    print_limit(result, *found);
     const bool puts = result.floor == floor_kind::puts;
     if (found->streaming_dispatch)
       std::printf(
-          "          of dispatch: the %s copy; of one rank's bytes plain %.1f us, streaming %.1f "
-          "us\n",
-          found->floor_streams() ? "streaming" : "plain", found->plain_dispatch.p50,
-          found->streaming_dispatch->p50);
+          "          of one rank's bytes a plain copy takes %.1f us, a streaming one %.1f us\n",
+          found->plain_dispatch.p50, found->streaming_dispatch->p50);
     if (chosen.lanes > 1 && puts)
       std::printf("          plain puts have one thread a rank, an operation %zu\n", chosen.lanes);
     else if (chosen.lanes > 1)
@@ -93,11 +114,6 @@ void print(const options& chosen, const group& who, const bench::machine& where,
                   !result.crowded ? ""
                   : puts          ? ", while ranks share cores"
                                   : ", yielding, as ranks share cores");
-    if (result.shares_floor())
-      std::printf(
-          "          ranks share cores; a copy of one rank's own bytes takes %.1f us for "
-          "dispatch, %.1f us for combine\n",
-          found->own_dispatch_floor().p50, found->plain_combine.p50);
     if (result.planes)
       std::printf(
           "planes    rank 0 has %zu near ranks and %zu far; a dispatch and combine took\n"
@@ -118,10 +134,10 @@ void print(const options& chosen, const group& who, const bench::machine& where,
           "with two\n          %s\n",
           tokens * expected.far_bytes_flat, tokens * expected.far_bytes_relay,
           describe(result.relay).c_str());
-      const double floor_us = found->plain_dispatch.p50 + found->plain_combine.p50;
+      const double floor_us = found->plain_dispatch.p50 + found->combine_limit.copy;
       const auto floor_bytes = static_cast<double>(result.dispatch_bytes + result.combine_bytes);
       std::printf(
-          "          the plain puts of the floor take %.4f ns a byte: moe.relay.far_byte_ns if all "
+          "          the plain puts of the limit take %.4f ns a byte: moe.relay.far_byte_ns if all "
           "ranks are far (--groups %zu), near_byte_ns if all are near (--groups 1)\n",
           1000 * floor_us / floor_bytes, who.ranks);
     }

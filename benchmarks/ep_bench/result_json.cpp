@@ -11,12 +11,13 @@ using bench::statistics_json;
 
 namespace {
 
-/// The floor in a few words, as a legend has them.
-std::string what_floor_is(const outcome& result, const figures& found) {
-  if (result.floor == floor_kind::puts) return "plain puts";
-  const std::string copy =
-      found.floor_streams() ? "streaming copy, and for combine a plain one" : "plain copy";
-  return result.crowded ? copy + ", all ranks' bytes by one rank per core" : copy;
+/// A limit with its parts.
+json limit_json(const limit& least) {
+  return {{"us", rounded(least.total())},
+          {"copy_us", rounded(least.copy)},
+          {"encode_us", rounded(least.encode)},
+          {"signals_us", rounded(least.signals)},
+          {"stores", least.streams ? "streaming" : "plain"}};
 }
 
 }  // namespace
@@ -32,13 +33,15 @@ json result_json(const options& chosen, const group& who, const bench::machine& 
                        {"slots_us", result.protocol_costs.slots_us}};
   all["machine"]["ranks_share_cores"] = result.crowded;
   const auto found = figures::of_run(result);
-  for (const char* name : {"dispatch_us", "combine_us", "pair_us"}) all[name] = nullptr;
+  for (const char* name : {"dispatch_us", "read_us", "combine_us", "sum_us"}) all[name] = nullptr;
   all["bytes"] = {{"dispatch", result.dispatch_bytes},
                   {"combine", result.combine_bytes},
                   {"formula", bytes_formula(chosen)}};
-  all["floor"] = {
-      {"signal_one_way_ns", nullptr}, {"dispatch_us", nullptr}, {"combine_us", nullptr}};
-  all["ratio"] = {{"dispatch", nullptr}, {"combine", nullptr}};
+  all["limit"] = {{"signal_one_way_ns", nullptr},
+                  {"dispatch", nullptr},
+                  {"combine", nullptr},
+                  {"sum_us", nullptr}};
+  all["ratio"] = {{"dispatch", nullptr}, {"combine", nullptr}, {"sum", nullptr}};
   if (result.planes)
     all["planes"] = {
         {"near_ranks", result.planes->near_ranks},
@@ -58,25 +61,22 @@ json result_json(const options& chosen, const group& who, const bench::machine& 
   if (found) {
     all["dispatch_us"] = statistics_json(found->dispatch);
     all["combine_us"] = statistics_json(found->combine);
-    all["pair_us"] = statistics_json(found->pair);
-    json& floor = all["floor"];
-    if (found->signal_one_way_ns) floor["signal_one_way_ns"] = rounded(*found->signal_one_way_ns);
-    floor["dispatch_us"] = rounded(found->own_dispatch_floor().p50);
-    floor["combine_us"] = rounded(found->plain_combine.p50);
-    floor["signal_yields"] = result.shares_floor();
-    floor["dispatch_distribution_us"] = statistics_json(found->own_dispatch_floor());
-    if (found->streaming_dispatch) {
-      floor["plain_copy_us"] = rounded(found->plain_dispatch.p50);
-      floor["streaming_copy_us"] = rounded(found->streaming_dispatch->p50);
-    }
-    floor["combine_distribution_us"] = statistics_json(found->plain_combine);
-    if (found->shared_plain_dispatch && found->shared_plain_combine) {
-      floor["all_ranks_dispatch_us"] = rounded(found->dispatch_floor().p50);
-      floor["all_ranks_combine_us"] = rounded(found->shared_plain_combine->p50);
-    }
-    all["ratio"] = {{"dispatch", rounded(found->dispatch.p50 / found->dispatch_floor().p50)},
-                    {"combine", rounded(found->combine.p50 / found->combine_floor().p50)},
-                    {"of", what_floor_is(result, *found)}};
+    all["sum_us"] = statistics_json(found->sum);
+    if (found->read) all["read_us"] = statistics_json(*found->read);
+    json& least = all["limit"];
+    if (found->signal_one_way_ns) least["signal_one_way_ns"] = rounded(*found->signal_one_way_ns);
+    least["dispatch"] = limit_json(found->dispatch_limit);
+    least["combine"] = limit_json(found->combine_limit);
+    least["sum_us"] = rounded(found->sum_limit);
+    least["own_copy_us"] = rounded(found->own_copy);
+    least["plain_copy_us"] = rounded(found->plain_dispatch.p50);
+    if (found->streaming_dispatch)
+      least["streaming_copy_us"] = rounded(found->streaming_dispatch->p50);
+    all["ratio"] = {
+        {"dispatch", rounded(found->dispatch.p50 / found->dispatch_limit.total())},
+        {"combine", rounded(found->combine.p50 / found->combine_limit.total())},
+        {"sum", rounded(found->sum.p50 / found->sum_limit)},
+        {"of", words_for_copies(result, found->dispatch_limit.streams) + ", encoding, signals"}};
   }
   all["check"] = bench::check_json(result.wrong, what_is_checked);
   return all;

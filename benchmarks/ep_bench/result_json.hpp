@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "ep_bench/figures.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/report.hpp"
 #include "support/json.hpp"
@@ -23,13 +24,23 @@ using bench::rounded;
                                  const ablation_outcome& result);
 
 inline json config_json(const options& chosen, const group& who, std::size_t iterations) {
-  return {
-      {"transport", chosen.transport}, {"ranks", who.ranks},        {"tokens", chosen.tokens},
-      {"hidden", chosen.hidden},       {"top_k", chosen.top_k},     {"experts", chosen.experts},
-      {"codec", chosen.codec},         {"layout", chosen.layout},   {"outputs", chosen.outputs},
-      {"lanes", chosen.lanes},         {"routing", chosen.routing}, {"iters", iterations},
-      {"warmup", chosen.warmup},       {"seed", chosen.seed},       {"placement", who.placement},
-      {"stores", chosen.stores}};
+  return {{"transport", chosen.transport},
+          {"ranks", who.ranks},
+          {"tokens", chosen.tokens},
+          {"hidden", chosen.hidden},
+          {"top_k", chosen.top_k},
+          {"experts", chosen.experts},
+          {"codec", chosen.codec},
+          {"layout", chosen.layout},
+          {"outputs", chosen.outputs},
+          {"lanes", chosen.lanes},
+          {"routing", chosen.routing},
+          {"iters", iterations},
+          {"warmup", chosen.warmup},
+          {"seed", chosen.seed},
+          {"placement", who.placement},
+          {"stores", chosen.stores},
+          {"between", words_for_between(chosen)}};
 }
 
 inline json machine_json(const bench::machine& where, std::size_t usable_cores) {

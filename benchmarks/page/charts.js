@@ -97,7 +97,7 @@ const charts = (() => {
     const name = (layout) => (layouts.length > 1 ? `peerbus, ${layout}` : "peerbus") + ", median and p10 to p90";
     return [
       ...layouts.map(([layout, list], index) => ({name: name(layout), colour: colour(index), values: own(list)})),
-      {name: "floor: copy of the same bytes", colour: faint, dashes: "6 4", values: least.filter(({y}) => y > 0)},
+      {name: "limit: copying, encoding, signals", colour: faint, dashes: "6 4", values: least.filter(({y}) => y > 0)},
       ...others.map(([name, list], index) => ({
         name,
         colour: colour(index + layouts.length),
@@ -397,7 +397,7 @@ const charts = (() => {
       hint: [name, ...Object.entries(all).map(([key, value]) => `${key} ${time(value)} µs`)].join("\n"),
     }));
     const legend = [{name: "least to most, p10 to p90 and median", colour: colour(0), y: 40}];
-    if (rows.some(({floor}) => floor)) legend.push({name: `floor: ${view.ratio.of}`, colour: colour(1), x: 290, y: 40});
+    if (rows.some(({floor}) => floor)) legend.push({name: `limit: ${view.ratio.of}`, colour: colour(1), x: 290, y: 40});
     const left = 24 + 7 * d3.max(rows, ({name}) => name.length);
     return ranges("Time of the slowest rank", "µs", legend, rows, {left, format: time, tip});
   }

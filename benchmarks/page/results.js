@@ -24,9 +24,10 @@ const results = (() => {
     return (config.transport || "another library") + (config.rows ? `, a row per (token, ${config.rows})` : "");
   }
 
-  /** Returns the floor of an operation in us: of all ranks' bytes where ranks share cores. */
+  /** Returns the limit of an operation in us, or the floor of copies alone that older results have. */
   function floor(result, operation) {
-    return result.floor?.[`all_ranks_${operation}_us`] ?? result.floor?.[`${operation}_us`];
+    const copies = result.floor?.[`all_ranks_${operation}_us`] ?? result.floor?.[`${operation}_us`];
+    return result.limit?.[operation]?.us ?? copies;
   }
 
   /**
@@ -61,7 +62,7 @@ const results = (() => {
       ...runs[0],
       dispatch_us: times("dispatch_us"),
       combine_us: times("combine_us"),
-      floor: {dispatch_us: least("dispatch"), combine_us: least("combine")},
+      limit: {dispatch: {us: least("dispatch")}, combine: {us: least("combine")}},
     };
   }
 

@@ -79,7 +79,7 @@
       "p10",
       "p50",
       "p90",
-      "floor",
+      "limit",
       "ratio",
       "bytes a rank",
       "GB/s",
@@ -169,9 +169,11 @@
           "p",
           {},
           "Solid: median time of the slowest rank, from a barrier that lets all ranks start together; the band " +
-            "reaches from p10 to p90. Dashed, the floor: the median time of copying (dispatch; by plain or by streaming " +
-            "stores, whichever is faster) or reading (combine) the same bytes to and from the same places, in turns with " +
-            "the operations. Where ranks share cores, the floor is the bytes of all ranks copied by one rank per core." +
+            "reaches from p10 to p90. Dashed, the limit of a perfect program: the median times of copying (dispatch; by " +
+            "plain or by streaming stores, whichever is faster) or reading (combine) the same bytes to and from the same " +
+            "places, of reading and encoding each token, and of a signal's way for each phase, all in turns with the " +
+            `operations; ${view.config.between}. Where ranks share cores, the bytes are those of all ranks, copied by ` +
+            "one rank per core." +
             (has_peers ? " Other libraries: medians of runs of their own, as given." : ""),
         ),
         view.sections.map((section) => [
@@ -272,7 +274,7 @@
         view.times.length === 0
           ? element("p", {}, "nothing was measured")
           : table(
-              [["µs", ...columns, "floor", "ratio", "bytes a rank", "GB/s"]],
+              [["µs", ...columns, "limit", "ratio", "bytes a rank", "GB/s"]],
               view.times.map(({name, time: spent, floor, bytes}) => [
                 name,
                 ...columns.map((key) =>
@@ -289,9 +291,9 @@
         machine_table(view, [
           [
             "signal",
-            view.floor?.signal_one_way_ns && `${time(view.floor.signal_one_way_ns)} ns one way between ranks 0 and 1`,
+            view.limit?.signal_one_way_ns && `${time(view.limit.signal_one_way_ns)} ns one way between ranks 0 and 1`,
           ],
-          ["floor", view.ratio?.of],
+          ["limit", view.ratio?.of],
           ["bytes", formula(view)],
           ["checked", checked(view.check)],
         ]),
