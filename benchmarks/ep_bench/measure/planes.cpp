@@ -12,24 +12,44 @@
 
 namespace ep_bench {
 
-#define INSTANTIATE(far, layout)                            \
-  template outcome measure<bench::hosts_over<far>, layout>( \
-      peerbus::communicator<bench::hosts_over<far>>&, const options&, lane_pool&, std::size_t);
-#define INSTANTIATE_ALL(far)                   \
-  INSTANTIATE(far, peerbus::moe::compact)      \
-  INSTANTIATE(far, peerbus::moe::padded)       \
-  INSTANTIATE(far, peerbus::moe::rank_major)   \
-  INSTANTIATE(far, peerbus::moe::slots)        \
-  INSTANTIATE(far, peerbus::moe::expert_slots) \
-  INSTANTIATE(far, peerbus::moe::automatic)
-
 #if PEERBUS_BENCH_FABRIC
-INSTANTIATE_ALL(peerbus::fabric)
+using over_fabric = bench::hosts_over<peerbus::fabric>;
+template outcome measure<over_fabric, peerbus::moe::compact>(peerbus::communicator<over_fabric>&,
+                                                             const options&, lane_pool&,
+                                                             std::size_t);
+template outcome measure<over_fabric, peerbus::moe::padded>(peerbus::communicator<over_fabric>&,
+                                                            const options&, lane_pool&,
+                                                            std::size_t);
+template outcome measure<over_fabric, peerbus::moe::rank_major>(peerbus::communicator<over_fabric>&,
+                                                                const options&, lane_pool&,
+                                                                std::size_t);
+template outcome measure<over_fabric, peerbus::moe::slots>(peerbus::communicator<over_fabric>&,
+                                                           const options&, lane_pool&, std::size_t);
+template outcome measure<over_fabric, peerbus::moe::expert_slots>(
+    peerbus::communicator<over_fabric>&, const options&, lane_pool&, std::size_t);
+template outcome measure<over_fabric, peerbus::moe::automatic>(peerbus::communicator<over_fabric>&,
+                                                               const options&, lane_pool&,
+                                                               std::size_t);
 #endif
+
 #if PEERBUS_BENCH_VERBS
-INSTANTIATE_ALL(peerbus::verbs)
+using over_verbs = bench::hosts_over<peerbus::verbs>;
+template outcome measure<over_verbs, peerbus::moe::compact>(peerbus::communicator<over_verbs>&,
+                                                            const options&, lane_pool&,
+                                                            std::size_t);
+template outcome measure<over_verbs, peerbus::moe::padded>(peerbus::communicator<over_verbs>&,
+                                                           const options&, lane_pool&, std::size_t);
+template outcome measure<over_verbs, peerbus::moe::rank_major>(peerbus::communicator<over_verbs>&,
+                                                               const options&, lane_pool&,
+                                                               std::size_t);
+template outcome measure<over_verbs, peerbus::moe::slots>(peerbus::communicator<over_verbs>&,
+                                                          const options&, lane_pool&, std::size_t);
+template outcome measure<over_verbs, peerbus::moe::expert_slots>(peerbus::communicator<over_verbs>&,
+                                                                 const options&, lane_pool&,
+                                                                 std::size_t);
+template outcome measure<over_verbs, peerbus::moe::automatic>(peerbus::communicator<over_verbs>&,
+                                                              const options&, lane_pool&,
+                                                              std::size_t);
 #endif
-#undef INSTANTIATE_ALL
-#undef INSTANTIATE
 
 }  // namespace ep_bench

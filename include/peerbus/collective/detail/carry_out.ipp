@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include <peerbus/collective/algorithm.hpp>
@@ -156,8 +155,7 @@ PEERBUS_INLINE operation begin(team& on, const request& asked, const reducer& re
 
 PEERBUS_INLINE void carry_out(team& on, const request& asked, const reducer& reduce,
                               const call_options& options) {
-  const std::string_view name = pattern_of(asked.what).name;
-  by_lanes(on, name, name.data(), options, [&] {
+  by_lanes(on, pattern_of(asked.what).name, options, [&] {
     if (!asked.residual) return begin(on, asked, reduce, options).run(asked, reduce);
     const sum_with_residual fused{on, reduce, asked};
     begin(on, asked, fused.reduce(), options).run(asked, fused.reduce());

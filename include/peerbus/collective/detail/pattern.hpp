@@ -12,14 +12,14 @@ namespace peerbus::collective::detail {
 
 /// Who gives and takes what in an operation. A side without rows has one block for all ranks.
 struct pattern {
-  const char* name;                ///< of the function, as in errors
-  bool one_gives = false;          ///< the root alone contributes, else all ranks
-  bool one_takes = false;          ///< the root alone receives, else all ranks
-  bool input_rows = false;         ///< an input has a row for each rank
-  bool output_rows = false;        ///< an output has a row from each rank
-  bool reduces = false;            ///< what a rank receives is reduced
-  bool varies = false;             ///< rows differ in size
-  short_text<16> operation{name};  ///< the name, as ranks compare it
+  const char* name;                                  ///< of the function, as in errors
+  bool one_gives = false;                            ///< the root alone contributes, else all ranks
+  bool one_takes = false;                            ///< the root alone receives, else all ranks
+  bool input_rows = false;                           ///< an input has a row for each rank
+  bool output_rows = false;                          ///< an output has a row from each rank
+  bool reduces = false;                              ///< what a rank receives is reduced
+  bool varies = false;                               ///< rows differ in size
+  short_text<16> operation{std::string_view{name}};  ///< the name, as ranks compare it
 
   /// Returns whether the operation has a root.
   [[nodiscard]] constexpr bool has_root() const noexcept { return one_gives || one_takes; }
