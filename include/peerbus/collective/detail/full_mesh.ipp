@@ -41,20 +41,21 @@ PEERBUS_INLINE void full_mesh(call_rounds& all, const request& given, const redu
     const auto from = [&](rank_id peer) noexcept {
       return kind.input_rows ? part_from(all, peer, block, done) : all.slice(peer, 0, done);
     };
-    const std::byte* const own =
-        given.input.data() + (kind.input_rows ? self.index() * block : 0) + done;
+    const auto own = [&]() noexcept {  // The input is null where this rank gives nothing.
+      return given.input.data() + (kind.input_rows ? self.index() * block : 0) + done;
+    };
     const auto row = [&](rank_id rank) noexcept {
       return given.output.data() + (kind.output_rows ? rank.index() * block : 0) + done;
     };
     if (kind.reduces) {
       for (const rank_id peer : all.peers()) all.sources()[peer.index()] = from(peer);
-      all.sources()[self.index()] = own;
+      all.sources()[self.index()] = own();
       return reduce_by_lanes(all, given, reduce, row(self), all.sources(), bytes);
     }
     if (kind.one_gives && !gives) return all.copy(row(self), from(root), bytes);
     if (!kind.one_gives)
       for (const rank_id peer : all.peers()) all.copy(row(peer), from(peer), bytes);
-    if (row(self) != own) all.copy(row(self), own, bytes);
+    if (row(self) != own()) all.copy(row(self), own(), bytes);
   };
   all.in_slices(block, step, publish, take);
 }
