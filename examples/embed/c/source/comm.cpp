@@ -68,6 +68,7 @@ int run_rank(bootstrap& boot, rank_kind ranks_are, peerbus_rank_function body, v
   peerbus_comm comm{std::make_shared<group>(boot, ranks_are, options)};
   comm.is_borrowed = true;
   int status = body(&comm, context);
+  claims::settle();
   if (comm.members.use_count() > 1) {
     std::fprintf(stderr,
                  "peerbus: rank %zu: its function returned %d and left %ld windows, exchanges, "

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <thread>
 #include <utility>
 
 #include <peerbus/version.hpp>
@@ -22,6 +24,7 @@ claims::list& claims::held() noexcept {
 }
 
 constinit std::atomic<destructible*> claims::destroyed{nullptr};
+constinit std::atomic<std::uint32_t> claims::freeing{0};
 
 void claims::keep(destructible* object) noexcept {
   // order: release; pairs with the acquire in `free_destroyed`.
@@ -32,9 +35,19 @@ void claims::keep(destructible* object) noexcept {
 }
 
 void claims::free_destroyed() noexcept {
-  // order: acquire; pairs with the release in `keep`.
-  destructible* object = destroyed.exchange(nullptr, std::memory_order_acquire);
+  // order: seq_cst, as the exchange, so that `settle` sees this thread or finds the objects.
+  freeing.fetch_add(1);
+  // It also acquires what the release in `keep` has published.
+  destructible* object = destroyed.exchange(nullptr);
   while (object != nullptr) free(std::exchange(object, object->next));
+  // order: release; pairs with the acquire in `settle`, which then finds what was kept again.
+  freeing.fetch_sub(1, std::memory_order_release);
+}
+
+void claims::settle() noexcept {
+  free_destroyed();
+  while (freeing.load() != 0) std::this_thread::yield();
+  free_destroyed();
 }
 
 waits& own_waits() noexcept {

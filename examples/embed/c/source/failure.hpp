@@ -87,6 +87,10 @@ class claims {
     if (!object->end(object)) keep(object);
   }
 
+  /// Frees the objects that the program has destroyed and no call uses any more, and waits for
+  /// other threads that are doing so at the end of their calls.
+  static void settle() noexcept;
+
  private:
   /// The objects that the calls of a thread use. A call may be made within another.
   struct list {
@@ -99,6 +103,7 @@ class claims {
 
   /// Objects that calls used when the program destroyed them, the latest first.
   static std::atomic<destructible*> destroyed;
+  static std::atomic<std::uint32_t> freeing;  ///< threads within `free_destroyed`
 
   std::size_t first_;  ///< objects of the calls around this one
 };
