@@ -261,6 +261,7 @@ class measurement {
     plain.recall();
     note(there, bench::timed(*comm_, dispatch_plainly));
     note(reading, work_between());
+    if (!back && !surroundings_.needs_lap()) return;
     surroundings_.restore();
     note(back, bench::timed(*comm_, [&] { plain.combine(); }));
   }

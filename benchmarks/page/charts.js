@@ -93,7 +93,7 @@ const charts = (() => {
         low: result[`${operation}_us`].p10,
         high: result[`${operation}_us`].p90,
       }));
-    const least = layouts[0][1].map((result) => ({...value(result), y: results.floor(result, operation)}));
+    const least = layouts[0][1].map((result) => ({...value(result), y: results.limit(result, operation)}));
     const name = (layout) => (layouts.length > 1 ? `peerbus, ${layout}` : "peerbus") + ", median and p10 to p90";
     return [
       ...layouts.map(([layout, list], index) => ({name: name(layout), colour: colour(index), values: own(list)})),
@@ -151,7 +151,7 @@ const charts = (() => {
     ];
   }
 
-  /** Times of one operation over tokens or ranks, on logarithmic axes, beside the floor and other libraries. */
+  /** Times of one operation over tokens or ranks, on logarithmic axes, beside the limit and other libraries. */
   function sweep(section, operation, tip) {
     const {axis, points} = section;
     const title = `${operation === "dispatch" ? "Dispatch" : "Combine"}, ${section.about}`;
@@ -204,7 +204,7 @@ const charts = (() => {
     });
   }
 
-  /** Dispatch and combine over tokens or ranks, side by side on equal scales, beside the floor and other libraries. */
+  /** Dispatch and combine over tokens or ranks, side by side on equal scales, beside the limit and other libraries. */
   function latency(view, tip) {
     const gap = 0.08;
     const panels = ["dispatch", "combine"].map((operation) =>
@@ -336,7 +336,7 @@ const charts = (() => {
   }
 
   /**
-   * Rows of {name, thin: [low, high], thick: [low, high], middle, floor, hint} on one logarithmic axis.
+   * Rows of {name, thin: [low, high], thick: [low, high], middle, limit, hint} on one logarithmic axis.
    * `least` is a range that the axis has at least.
    */
   function ranges(title, label, legend, rows, {left, format, least = [], marks = [], tip}) {
@@ -348,7 +348,7 @@ const charts = (() => {
       marginRight: 70,
       marginBottom: 44,
     };
-    const ends = d3.extent([...rows.flatMap(({thin, floor}) => [...thin, floor]), ...least]);
+    const ends = d3.extent([...rows.flatMap(({thin, limit}) => [...thin, limit]), ...least]);
     const domain = [ends[0] / 1.1, ends[1] * 1.1];
     const ticks = spaced(decades(domain), domain, frame.width - frame.marginLeft - frame.marginRight);
     const [main, second] = [colour(0), colour(1)];
@@ -370,8 +370,8 @@ const charts = (() => {
           strokeOpacity: 0.4,
         }),
         Plot.tickX(
-          rows.filter(({floor}) => floor),
-          {y: "name", x: "floor", stroke: second, strokeWidth: 2.4, inset: 6},
+          rows.filter(({limit}) => limit),
+          {y: "name", x: "limit", stroke: second, strokeWidth: 2.4, inset: 6},
         ),
         Plot.dot(rows, {y: "name", x: "middle", r: 4.5, fill: main, title: "hint", tip}),
         Plot.text(rows, {
@@ -388,16 +388,16 @@ const charts = (() => {
 
   /** The spread of every time of one run. */
   function times(view, tip) {
-    const rows = view.times.map(({name, floor, time: all}) => ({
+    const rows = view.times.map(({name, limit, time: all}) => ({
       name,
-      floor,
+      limit,
       thin: [all.min ?? all.p10, all.max ?? all.p99],
       thick: [all.p10 ?? all.p50, all.p90],
       middle: all.p50,
       hint: [name, ...Object.entries(all).map(([key, value]) => `${key} ${time(value)} µs`)].join("\n"),
     }));
     const legend = [{name: "least to most, p10 to p90 and median", colour: colour(0), y: 40}];
-    if (rows.some(({floor}) => floor)) legend.push({name: `limit: ${view.ratio.of}`, colour: colour(1), x: 290, y: 40});
+    if (rows.some(({limit}) => limit)) legend.push({name: `limit: ${view.ratio.of}`, colour: colour(1), x: 290, y: 40});
     const left = 24 + 7 * d3.max(rows, ({name}) => name.length);
     return ranges("Time of the slowest rank", "µs", legend, rows, {left, format: time, tip});
   }

@@ -51,7 +51,7 @@ if(NOT status EQUAL 0 OR to EQUAL -1)
 endif()
 string(SUBSTRING "${drawn}" 0 ${to} drawn)
 # Dispatch and combine over tokens and over ranks; each result is a dot in two of them, and so is its
-# floor.
+# limit.
 string(REGEX MATCHALL "<svg " pictures "${drawn}")
 string(REGEX MATCHALL "<circle " dots "${drawn}")
 list(LENGTH pictures pictures)

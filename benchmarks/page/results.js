@@ -25,7 +25,7 @@ const results = (() => {
   }
 
   /** Returns the limit of an operation in us, or the floor of copies alone that older results have. */
-  function floor(result, operation) {
+  function limit(result, operation) {
     const copies = result.floor?.[`all_ranks_${operation}_us`] ?? result.floor?.[`${operation}_us`];
     return result.limit?.[operation]?.us ?? copies;
   }
@@ -57,7 +57,7 @@ const results = (() => {
       p50: d3.median(runs, (run) => run[name].p50),
       p90: d3.max(runs, (run) => run[name].p90),
     });
-    const least = (operation) => d3.median(runs, (run) => floor(run, operation));
+    const least = (operation) => d3.median(runs, (run) => limit(run, operation));
     return {
       ...runs[0],
       dispatch_us: times("dispatch_us"),
@@ -116,12 +116,12 @@ const results = (() => {
       throw new Error("no results in it, expected what a benchmark of peerbus wrote with --json");
     for (const operation of ["dispatch", "combine"]) {
       const bytes = data.bytes?.[operation];
-      const least = floor(data, operation);
+      const least = limit(data, operation);
       const row = times.find(({name}) => name === operation);
-      if (row) Object.assign(row, {bytes, floor: least});
+      if (row) Object.assign(row, {bytes, limit: least});
     }
     return {kind: "times", ...data, times};
   }
 
-  return {read, floor};
+  return {read, limit};
 })();

@@ -53,17 +53,17 @@
   const {time, ratio} = charts;
   const rate = (bytes, spent) => time(bytes / spent.p50 / 1e3);
 
-  /** Cells of one operation: its times, the floor, and what they say of the bytes. */
+  /** Cells of one operation: its times, the limit, and what they say of the bytes. */
   function operation_cells(result, operation, libraries) {
     const spent = result[`${operation}_us`];
-    const floor = results.floor(result, operation);
+    const limit = results.limit(result, operation);
     const bytes = result.bytes[operation];
     return [
       time(spent.p10),
       element("b", {}, time(spent.p50)),
       time(spent.p90),
-      time(floor),
-      ratio(spent.p50 / floor),
+      time(limit),
+      ratio(spent.p50 / limit),
       count(bytes),
       rate(bytes, spent),
       ...libraries.map((other) => {
@@ -275,13 +275,13 @@
           ? element("p", {}, "nothing was measured")
           : table(
               [["µs", ...columns, "limit", "ratio", "bytes a rank", "GB/s"]],
-              view.times.map(({name, time: spent, floor, bytes}) => [
+              view.times.map(({name, time: spent, limit, bytes}) => [
                 name,
                 ...columns.map((key) =>
                   spent[key] === undefined ? "" : key === "p50" ? element("b", {}, time(spent.p50)) : time(spent[key]),
                 ),
-                floor ? time(floor) : "",
-                floor ? ratio(spent.p50 / floor) : "",
+                limit ? time(limit) : "",
+                limit ? ratio(spent.p50 / limit) : "",
                 bytes ? count(bytes) : "",
                 bytes ? rate(bytes, spent) : "",
               ]),

@@ -45,9 +45,10 @@ void claims::free_destroyed() noexcept {
 }
 
 void claims::settle() noexcept {
-  free_destroyed();
-  while (freeing.load() != 0) std::this_thread::yield();
-  free_destroyed();
+  do {
+    while (freeing.load() != 0) std::this_thread::yield();
+    free_destroyed();  // A thread may have kept again what a call used when it looked.
+  } while (freeing.load() != 0);
 }
 
 waits& own_waits() noexcept {

@@ -13,7 +13,8 @@
 
 namespace peerbus::collective::detail {
 
-/// What the ranks of a call compare in its first round, and what they say if that or a wait fails.
+/// The comparison of a call among ranks, in its first round, and the errors of the call. They name
+/// the operation, its number, and the ranks that differ or are missing.
 class call_check {
  public:
   /// `number`: of the call, among those of the team. `first_round`: that carries the description.

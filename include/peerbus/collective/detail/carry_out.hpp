@@ -9,7 +9,7 @@
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/compiled.hpp>
 
-/// What every operation on ranges comes to: a request with its reduction, without types.
+/// Functions that begin, carry out and start requests, as every operation on ranges makes them.
 namespace peerbus::collective::detail {
 
 /// Begins the operation of a request: checks it, and chooses the algorithm. Does not communicate.

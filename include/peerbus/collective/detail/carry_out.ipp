@@ -102,9 +102,8 @@ PEERBUS_INLINE std::string object_to_request(team& on, const request& asked) {
   if (kind.has_root() && asked.root.index() >= on.size()) return wrong_root(on, asked.root);
   if (kind.varies)
     return object_to_parts(call_rounds::sends(on), call_rounds::receives(on), on.rank(), asked);
-  const bool is_root = on.rank() == asked.root;
-  const bool gives = !kind.one_gives || is_root;
-  const bool takes = !kind.one_takes || is_root;
+  const bool gives = kind.gives(on.rank() == asked.root);
+  const bool takes = kind.takes(on.rank() == asked.root);
   if (!sizes_fit(kind, asked, on.size(), gives, takes))
     return object_to_sizes(kind, asked, on.size());
   const std::size_t row = kind.input_rows == kind.output_rows
@@ -120,7 +119,7 @@ PEERBUS_INLINE operand_place place_for(const request& asked, algorithm by) noexc
   if (asked.input_in.part_of == nullptr) return operand_place::memory;
   const pattern& kind = pattern_of(asked.what);
   const bool is_in_place = !asked.output.empty() && asked.is_in_place();
-  // What a peer would read, this rank overwrites.
+  // This rank overwrites what its peers would read.
   if (kind.input_rows && kind.output_rows && is_in_place) return operand_place::memory;
   const bool is_all_reduce = kind.reduces && !kind.input_rows && !kind.one_takes;
   if (!is_all_reduce) return operand_place::window;
@@ -136,9 +135,8 @@ PEERBUS_INLINE operation begin(team& on, const request& asked, const reducer& re
   const algorithm by = algorithm_for(on, asked, reduce);
   const std::uint64_t count =
       kind.varies ? call_header::varied : block_bytes(kind, asked, on.size()) / asked.element.bytes;
-  // Ranks compare a sum with a residual by the name of its reduction.
   call_header header;
-  header.operation = pattern_of(asked.residual ? operation_kind::all_reduce : asked.what).operation;
+  header.operation = kind.operation;
   if (kind.reduces) header.reduction = reduce.name();
   header.element = asked.element;
   if (kind.has_root()) header.root = static_cast<std::uint32_t>(asked.root.index());

@@ -17,8 +17,8 @@ PEERBUS_INLINE void full_mesh(call_rounds& all, const request& given, const redu
   const pattern& kind = pattern_of(given.what);
   const rank_id self = all.self();
   const rank_id root = all.root();
-  const bool gives = !kind.one_gives || self == root;
-  const bool takes = !kind.one_takes || self == root;
+  const bool gives = kind.gives(self == root);
+  const bool takes = kind.takes(self == root);
   // A root that takes alone reads its own input where it lies.
   const bool publishes = gives && !(kind.one_takes && takes);
   const std::size_t block = block_bytes(kind, given, all.ranks());

@@ -74,8 +74,8 @@ PEERBUS_INLINE std::string object_to_parts(std::span<byte_range> sends,
                                            std::span<byte_range> receives, rank_id self,
                                            const request& given) {
   const pattern& kind = pattern_of(given.what);
-  const bool gives = !kind.one_gives || self == given.root;
-  const bool takes = !kind.one_takes || self == given.root;
+  const bool gives = kind.gives(self == given.root);
+  const bool takes = kind.takes(self == given.root);
   // An operand without rows is one part, for the root or from it, or for all ranks.
   const auto lay_out_whole = [&](std::span<byte_range> table, std::size_t bytes) {
     const byte_range whole{0, bytes};

@@ -20,13 +20,6 @@ inline void offer_parts(call_rounds& to, std::size_t row_bytes, std::size_t done
     to.offer(peer.index() * stride, peer.index() * row_bytes + done, bytes);
 }
 
-/// Returns the `page_range` of a page whose parts have `bytes` bytes.
-inline auto part_range(const call_rounds& to, std::size_t bytes) noexcept {
-  return [stride = to.part_stride(), bytes](rank_id peer) noexcept {
-    return byte_range{peer.index() * stride, bytes};
-  };
-}
-
 /// Returns what `peer` offered of this rank's row in the latest round, from byte `done` of the row
 /// on.
 inline const std::byte* part_from(const call_rounds& to, rank_id peer, std::size_t row_bytes,

@@ -23,6 +23,11 @@ struct pattern {
 
   /// Returns whether the operation has a root.
   [[nodiscard]] constexpr bool has_root() const noexcept { return one_gives || one_takes; }
+  ///@{
+  /// Returns whether the root, or another rank, contributes or receives.
+  [[nodiscard]] constexpr bool gives(bool is_root) const noexcept { return !one_gives || is_root; }
+  [[nodiscard]] constexpr bool takes(bool is_root) const noexcept { return !one_takes || is_root; }
+  ///@}
 };
 
 /// The pattern of each `operation_kind`, in the order of these.
@@ -38,7 +43,10 @@ inline constexpr std::array<pattern, 14> patterns{{
     {.name = "all_to_all_v", .input_rows = true, .output_rows = true, .varies = true},
     {.name = "reduce", .one_takes = true, .reduces = true},
     {.name = "all_reduce", .reduces = true},
-    {.name = "all_reduce_add", .reduces = true},
+    // Ranks compare it by the name of its reduction.
+    {.name = "all_reduce_add",
+     .reduces = true,
+     .operation = short_text<16>{std::string_view{"all_reduce"}}},
     {.name = "reduce_scatter", .input_rows = true, .reduces = true},
     {.name = "reduce_scatter_v", .input_rows = true, .reduces = true, .varies = true},
 }};
