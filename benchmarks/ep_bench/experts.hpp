@@ -12,6 +12,8 @@
 #include <peerbus/kernel/kernel_set.hpp>
 #include <peerbus/moe/config.hpp>
 
+#include "support/pages.hpp"
+
 namespace ep_bench {
 
 /// What an expert does to its rows: it multiplies them by a factor and rotates their columns, which
@@ -25,29 +27,48 @@ struct transform {
       : factor{1.0F + static_cast<float>(expert % 128) / 128.0F}, rotation{expert / 128 % hidden} {}
 };
 
+/// Calls `by_expert(id, rows)` for all rows of each expert of a rank, in as many parts as the
+/// layout has, or in a layout by rank `by_token(rows)`.
+template <class Received, class ByExpert, class ByToken>
+void visit_rows(const Received& received, ByExpert&& by_expert, ByToken&& by_token) {
+  if constexpr (requires { received.rows_from(0, peerbus::rank_id{0}); }) {
+    for (std::size_t e = 0; e < received.local_experts(); ++e)
+      for (const peerbus::rank_id source : peerbus::all_ranks{received.ranks()})
+        by_expert(received.expert_id(e), received.rows_from(e, source));
+  } else if constexpr (requires { received.rows_from(peerbus::rank_id{0}); }) {
+    for (const peerbus::rank_id source : peerbus::all_ranks{received.ranks()})
+      by_token(received.rows_from(source));
+  } else if constexpr (requires { received.local_experts(); }) {
+    by_token(received);
+  } else {
+    for (const auto& expert : received.experts()) by_expert(expert.id(), expert);
+  }
+}
+
+/// Reads every cache line of the rows that a rank has received, with their scales, as the matrix
+/// products of its experts do.
+template <class Received>
+void read_rows(const Received& received) noexcept {
+  const auto read = [](const auto& rows) {
+    for (std::size_t i = 0; i < rows.count(); ++i) bench::recall(std::as_bytes(rows.row(i)));
+    bench::recall(std::as_bytes(rows.scales()));
+  };
+  visit_rows(received, [&](std::size_t, const auto& rows) { read(rows); }, read);
+}
+
 /// All experts of a rank, as fast as the machine allows; not timed, but part of every iteration, so
 /// that outputs are as fresh as those of real experts when they are combined.
 class expert_work {
  public:
   explicit expert_work(std::size_t hidden) : row_(hidden) {}
 
-  /// `received` has a range `experts()`, each with `id`, `count`, `decode` and `output`; or it is
-  /// a result in a layout by rank: each row's output is then the weighted sum of what its experts
-  /// make of it, each rounded to bf16, in the order of its slots; or it is one with slots.
+  /// Each row's output is what its expert makes of it; in a layout by rank it is the weighted sum
+  /// of what its experts make of it, each rounded to bf16, in the order of its slots.
   template <class Received>
   void run(const Received& received) noexcept {
-    if constexpr (requires { received.rows_from(0, peerbus::rank_id{0}); }) {
-      for (std::size_t e = 0; e < received.local_experts(); ++e)
-        for (const peerbus::rank_id source : peerbus::all_ranks{received.ranks()})
-          transform_rows(received.expert_id(e), received.rows_from(e, source));
-    } else if constexpr (requires { received.rows_from(peerbus::rank_id{0}); }) {
-      for (const peerbus::rank_id source : peerbus::all_ranks{received.ranks()})
-        sum_by_token(received.rows_from(source), received);
-    } else if constexpr (requires { received.local_experts(); }) {
-      sum_by_token(received, received);
-    } else {
-      for (const auto& expert : received.experts()) transform_rows(expert.id(), expert);
-    }
+    visit_rows(
+        received, [&](std::size_t expert, const auto& rows) { transform_rows(expert, rows); },
+        [&](const auto& rows) { sum_by_token(rows, received); });
   }
 
  private:

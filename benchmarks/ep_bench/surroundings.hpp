@@ -3,36 +3,11 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <span>
-
-#include <peerbus/core/rank.hpp>
 
 #include "ep_bench/options.hpp"
 #include "support/pages.hpp"
 
 namespace ep_bench {
-
-/// Reads every cache line of the rows that a rank has received, with their scales, as the matrix
-/// products of its experts do.
-template <class Received>
-void read_rows(const Received& received) noexcept {
-  const auto read = [](const auto& rows) {
-    for (std::size_t i = 0; i < rows.count(); ++i) bench::recall(std::as_bytes(rows.row(i)));
-    bench::recall(std::as_bytes(rows.scales()));
-  };
-  if constexpr (requires { received.rows_from(0, peerbus::rank_id{0}); }) {
-    for (std::size_t e = 0; e < received.local_experts(); ++e)
-      for (const peerbus::rank_id source : peerbus::all_ranks{received.ranks()})
-        read(received.rows_from(e, source));
-  } else if constexpr (requires { received.rows_from(peerbus::rank_id{0}); }) {
-    for (const peerbus::rank_id source : peerbus::all_ranks{received.ranks()})
-      read(received.rows_from(source));
-  } else if constexpr (requires { received.local_experts(); }) {
-    read(received);
-  } else {
-    for (const auto& expert : received.experts()) read(expert);
-  }
-}
 
 /// What the caches of a rank hold before each operation that is timed: ours, the limit's copies and
 /// a peer's alike (`--between`).
