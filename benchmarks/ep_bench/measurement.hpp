@@ -116,6 +116,7 @@ class measurement {
     }
     result.samples = samples_.slowest(iterations);
     result.signal_one_way_ns = signals_.one_way_ns();
+    result.stores = moe_.stores_for(chosen_.tokens);
     return result;
   }
 

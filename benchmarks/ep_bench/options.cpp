@@ -236,8 +236,8 @@ std::variant<options, int> parse(int argc, char** argv) {
   line.add("--outputs", chosen.outputs, "where experts leave what combine reads")
       .one_of({"expert", "home"});
   line.add("--stores", chosen.stores,
-           "stores of rows: streaming ones write memory past the caches; automatic: those of "
-           "batches that are large for the caches")
+           "stores of rows: streaming ones write memory past the caches; automatic: what the "
+           "exchange finds out by trial")
       .one_of({"automatic", "plain", "streaming"});
   std::string between = "weights";
   line.add("--between", between,

@@ -10,6 +10,7 @@
 #include <peerbus/moe/protocol.hpp>
 #include <peerbus/moe/relay.hpp>
 #include <peerbus/moe/row_traffic.hpp>
+#include <peerbus/moe/stores.hpp>
 
 #include "support/samples.hpp"
 
@@ -67,6 +68,7 @@ struct outcome {
   std::size_t combine_bytes = 0;       ///< of each rank
   std::optional<plane_counts> planes;  ///< if the transport has several
   peerbus::moe::relay_choice relay;    ///< if the transport has several
+  peerbus::moe::store_choice stores;   ///< of this rank in the end
   /// The protocol that an automatic layout has, and the costs by which it chooses.
   std::optional<peerbus::moe::dispatch_protocol> protocol;
   peerbus::moe::protocol_estimate protocol_costs;

@@ -5,6 +5,7 @@
 
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/relay.hpp>
+#include <peerbus/moe/stores.hpp>
 
 #include "ep_bench/figures.hpp"
 #include "ep_bench/report.hpp"
@@ -42,6 +43,17 @@ void print_limit(const outcome& result, const figures& found) {
       "of %s + %.2f of a signal's way\n",
       there.encode, there.signals, back.copy,
       result.floor == floor_kind::puts ? "such puts" : "reading the outputs", back.signals);
+}
+
+void print_stores(const peerbus::moe::store_choice& found) {
+  std::printf("stores    of rank 0: %s, %s", std::string{describe(found.kind)}.c_str(),
+              std::string{describe(found.why)}.c_str());
+  if (found.why == peerbus::moe::store_reason::measured)
+    std::printf(
+        ": writing rows, reading those that arrived and summing outputs took it %.2f us with plain "
+        "stores and %.2f us with streaming ones",
+        found.plain_us, found.streaming_us);
+  std::printf("\n");
 }
 
 void print_protocol(const options& chosen, const outcome& result) {
@@ -114,6 +126,7 @@ void print(const options& chosen, const group& who, const bench::machine& where,
                   !result.crowded ? ""
                   : puts          ? ", while ranks share cores"
                                   : ", yielding, as ranks share cores");
+    print_stores(result.stores);
     if (result.planes)
       std::printf(
           "planes    rank 0 has %zu near ranks and %zu far; a dispatch and combine took\n"

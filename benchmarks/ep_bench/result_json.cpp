@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include <peerbus/moe/stores.hpp>
+
 #include "ep_bench/figures.hpp"
 
 namespace ep_bench {
@@ -78,6 +80,10 @@ json result_json(const options& chosen, const group& who, const bench::machine& 
         {"sum", rounded(found->sum.p50 / found->sum_limit)},
         {"of", words_for_copies(result, found->dispatch_limit.streams) + ", encoding, signals"}};
   }
+  all["stores"] = {{"chosen", describe(result.stores.kind)},
+                   {"why", describe(result.stores.why)},
+                   {"plain_us", rounded(result.stores.plain_us)},
+                   {"streaming_us", rounded(result.stores.streaming_us)}};
   all["check"] = bench::check_json(result.wrong, what_is_checked);
   return all;
 }

@@ -58,6 +58,7 @@
 #include <peerbus/moe/control/arrival_clock.ipp>
 #include <peerbus/moe/control/control_messages.ipp>
 #include <peerbus/moe/control/control_protocol.ipp>
+#include <peerbus/moe/control/store_trials.ipp>
 #include <peerbus/moe/engine/batch_ring.ipp>
 #include <peerbus/moe/engine/exchange_core.ipp>
 #include <peerbus/moe/engine/late_weights.ipp>

@@ -131,9 +131,10 @@ struct exchange_config {
   std::span<const std::uint32_t> physical_to_logical{};
   /// The bytes of a batch from which this rank uses streaming stores, which write memory past the
   /// caches. They save reading what is overwritten, and pay if the rows would not stay in a cache
-  /// until they are read. 0: always. `never_stream`: never. Empty: three quarters of the rank's
-  /// share of the largest cache, for which 32 MiB for 8 cores are assumed if the system reports
-  /// none, or one that no processor has. docs/performance.md has the command that measures it.
+  /// until they are read. 0: always. `never_stream`: never. Empty: the exchange tries both for each
+  /// size of batch from time to time (`exchange::stores_for`), and until then takes three quarters
+  /// of the rank's share of the largest cache, for which 32 MiB for 8 cores are assumed if the
+  /// system reports none, or one that no processor has. With relay there are no trials.
   /// Applies to rows that are stored to peers and to results of combine, except for rows longer
   /// than 32 KiB. Changes no byte. Ranks may differ in it.
   std::optional<std::size_t> stream_from{};

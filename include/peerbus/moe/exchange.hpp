@@ -21,6 +21,7 @@
 #include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
+#include <peerbus/moe/control/store_trials.hpp>
 #include <peerbus/moe/engine/exchange_parts.hpp>
 #include <peerbus/moe/engine/received_views.hpp>
 #include <peerbus/moe/engine/relay_engine.hpp>
@@ -36,6 +37,7 @@
 #include <peerbus/moe/relay.hpp>
 #include <peerbus/moe/routing.hpp>
 #include <peerbus/moe/row_traffic.hpp>
+#include <peerbus/moe/stores.hpp>
 #include <peerbus/moe/wait_watch.hpp>
 #include <peerbus/transport/concept.hpp>
 
@@ -99,6 +101,11 @@ class exchange {
   [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
   /// Returns the choice between one level and two, with the reason. Equal on all ranks.
   [[nodiscard]] const relay_choice& relay() const noexcept { return chosen_; }
+  /// Returns the stores that this rank uses for batches of `tokens` tokens, with the reason. Unless
+  /// `exchange_config::stream_from` fixes them, the exchange finds out from time to time.
+  [[nodiscard]] store_choice stores_for(std::size_t tokens) const noexcept {
+    return engine().stores_for(tokens);
+  }
   /// Returns the places and sizes of all data in the window; with relay, in that of the near level.
   [[nodiscard]] const memory_map& map() const noexcept { return parts_->map; }
   /// Returns the bytes that this rank needs in windows, without signals, on both levels. Windows
@@ -259,6 +266,7 @@ class exchange {
                                                      const block_geometry& geometry,
                                                      const memory_map& map,
                                                      std::unique_ptr<any_window> window,
+                                                     const detail::store_trials& stores,
                                                      deadline until, Also&& also);
   void make_views(const exchange_config& config, const block_geometry& geometry,
                   const detail::exchange_parts& parts);

@@ -37,8 +37,11 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
     auto window =
         make_window(map.total, detail::control_messages::signals(map, comm.size()), until);
     window_ = window.get();
+    const detail::store_trials stores{
+        *config_.stream_from,
+        config.stream_from ? store_reason::configured : store_reason::measured, config_.in_flight};
     parts_ = make_parts<path>(
-        config_, geometry, map, std::move(window), until,
+        config_, geometry, map, std::move(window), stores, until,
         [&](const detail::exchange_parts& parts) { make_views(config_, geometry, parts); });
   }
   config_.physical_to_logical = {};
@@ -82,7 +85,8 @@ template <transport Transport, token_codec Codec, row_layout Layout>
 template <class Path, class Also>
 std::unique_ptr<detail::exchange_parts> exchange<Transport, Codec, Layout>::make_parts(
     const exchange_config& config, const block_geometry& geometry, const memory_map& map,
-    std::unique_ptr<any_window> window, deadline until, Also&& also) {
+    std::unique_ptr<any_window> window, const detail::store_trials& stores, deadline until,
+    Also&& also) {
   // After the window, because making that refuses sizes beyond the machine at once, while plans
   // would first touch their pages.
   return comm_.on_all_ranks("the plans of an exchange's batches", until, [&] {
@@ -95,7 +99,7 @@ std::unique_ptr<detail::exchange_parts> exchange<Transport, Codec, Layout>::make
         this, config, map, std::move(window),
         detail::batch_ring{config, geometry, group.rank(), group.size(), Path::needs,
                            map.format.row_bytes},
-        make_row_path);
+        stores, make_row_path);
     also(*made);
     return made;
   });

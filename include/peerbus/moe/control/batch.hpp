@@ -9,6 +9,7 @@
 
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
+#include <peerbus/moe/control/store_trials.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
@@ -58,8 +59,7 @@ class batch {
         const row_path_memory& path)
       : leaving{config, geometry, map, rank, rank_count},
         arriving{geometry, rank, rank_count},
-        order{path.stages ? std::make_unique<put_order>(config, geometry, rank_count) : nullptr},
-        stream_from_{config.stream_from.value_or(never_stream)} {}
+        order{path.stages ? std::make_unique<put_order>(config, geometry, rank_count) : nullptr} {}
 
   send_plan leaving;
   recv_plan arriving;
@@ -70,6 +70,7 @@ class batch {
   std::uint64_t combines = 0;  ///< attempts to combine, over all dispatches that used the set
   refusal refused;             ///< set if the dispatch or combine under way is refused
   rank_id refused_by{0};
+  batch_stores stores;
   bool attached = false;     ///< true if this rank sends output attachments home
   std::uint64_t brings = 0;  ///< what the other ranks are told of them
 
@@ -79,11 +80,13 @@ class batch {
     arriving.bound(tokens);
   }
   /// Starts to use the set for dispatch `new_number`.
-  void begin(std::uint64_t new_number, const batch_input& new_input) noexcept {
+  void begin(std::uint64_t new_number, const batch_input& new_input,
+             const batch_stores& new_stores) noexcept {
     previous_ = {reached, number};
     reached = stage::counted;
     number = new_number;
     input = new_input;
+    stores = new_stores;
     refused = {};
   }
   /// Records the refusal of a peer, if `peer_refusal` has one. Returns whether it has.
@@ -102,7 +105,7 @@ class batch {
   /// Returns the batch as its path sees it. `set` is the number of its set, and lanes make rows in
   /// `buffers`.
   [[nodiscard]] row_path_batch on_path(std::size_t set, const row_buffers& buffers) const noexcept {
-    return {input, leaving, arriving, order.get(), set, attached, stream_from_, buffers};
+    return {input, leaving, arriving, order.get(), set, attached, stores.stream_from, buffers};
   }
 
  private:
@@ -111,7 +114,6 @@ class batch {
     std::uint64_t number = 0;
   };
 
-  std::size_t stream_from_;
   use_of_set previous_;
 };
 

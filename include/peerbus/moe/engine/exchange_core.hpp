@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -22,6 +23,7 @@
 #include <peerbus/moe/control/batch.hpp>
 #include <peerbus/moe/control/control_messages.hpp>
 #include <peerbus/moe/control/control_protocol.hpp>
+#include <peerbus/moe/control/store_trials.hpp>
 #include <peerbus/moe/engine/batch_ring.hpp>
 #include <peerbus/moe/engine/exchange_engine.hpp>
 #include <peerbus/moe/lane.hpp>
@@ -34,6 +36,7 @@
 #include <peerbus/moe/routing.hpp>
 #include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/moe/set_view.hpp>
+#include <peerbus/moe/stores.hpp>
 #include <peerbus/moe/wait_watch.hpp>
 
 namespace peerbus::moe::detail {
@@ -54,16 +57,20 @@ class exchange_core final : public exchange_engine {
     any_row_path& path;
   };
   /// `exchange` is the address that its tickets have.
-  exchange_core(const void* exchange, const parts& own_parts)
+  exchange_core(const void* exchange, const parts& own_parts, const store_trials& stores)
       : exchange_{exchange},
         parts_{own_parts},
         messages_{own_parts.window, own_parts.map},
-        protocol_{&control_protocol::of(own_parts.batches.at(0).leaving.geometry())} {}
+        protocol_{&control_protocol::of(own_parts.batches.at(0).leaving.geometry())},
+        stores_{stores} {}
 
   [[nodiscard]] std::uint64_t next_dispatch() const noexcept override {
     return parts_.batches.latest() + 1;
   }
   void watch(wait_watch* watch) noexcept override { messages_.watch(watch); }
+  [[nodiscard]] store_choice stores_for(std::size_t tokens) const noexcept override {
+    return stores_.choice(row_bytes_of(tokens));
+  }
   [[nodiscard]] std::optional<refusal_of> dispatch_send(const batch_input& input,
                                                         const routing& route,
                                                         const dispatch_options& options,
@@ -186,6 +193,21 @@ class exchange_core final : public exchange_engine {
   [[nodiscard]] row_path_batch on_path(const batch& this_batch) const noexcept {
     return this_batch.on_path(parts_.batches.set_of(this_batch), parts_.batches.buffers());
   }
+  /// Returns the bytes of the rows of a batch of `tokens` tokens, without what travels beside them.
+  [[nodiscard]] std::size_t row_bytes_of(std::size_t tokens) const noexcept {
+    return tokens * parts_.map.copies * parts_.map.format.row_bytes;
+  }
+  /// Does `work` and adds the time that it takes on lane 0 to that of the batch, if that is timed.
+  template <class Work>
+  void timed(batch& this_batch, lane caller, Work&& work) const {
+    if (!this_batch.stores.timed || caller.index != 0) return work();
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    this_batch.stores.spent += std::chrono::steady_clock::now() - start;
+  }
+  /// Reads what one of `lanes` lanes would read of the rows that arrived.
+  void read_rows(const batch& this_batch, std::size_t lanes) const noexcept;
+
   /// Records a failure of this lane, which the next `serial` reports. order: relaxed; `serial`
   /// makes it visible to lane 0, which reads it there.
   void record(errc code) noexcept {
@@ -201,6 +223,7 @@ class exchange_core final : public exchange_engine {
   parts parts_;
   control_messages messages_;
   const control_protocol* protocol_;  ///< by which ranks agree on a dispatch
+  store_trials stores_;
 
   // Lane 0 writes these members inside `serial`, and all lanes read them after it.
   peerbus::detail::lane_barrier team_;

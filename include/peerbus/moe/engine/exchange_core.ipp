@@ -2,7 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 
+#include <peerbus/core/align.hpp>
 #include <peerbus/moe/control/control_protocol.hpp>
 #include <peerbus/moe/engine/check_options.hpp>
 #include <peerbus/moe/engine/check_sum.hpp>
@@ -34,7 +38,11 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::dispatch_recv(
   advance(received, options.as, until, options.waited);
   serial(options.as, until, [&] {
     refused_ = end_dispatch(*received, until, options.waited);
-    if (!refused_) arrived(*received);
+    if (refused_) return;
+    timed(*received, options.as, [&] {
+      if (received->stores.timed) read_rows(*received, options.as.count);
+    });
+    arrived(*received);
   });
   return refused_;
 }
@@ -144,8 +152,26 @@ PEERBUS_INLINE refusal exchange_core::begin_dispatch(const batch_input& input, c
                         options.waited);
     return found;
   }
-  this_batch.begin(number, input);
+  this_batch.begin(number, input, stores_.begin(number, row_bytes_of(this_batch.leaving.tokens())));
   return {};
+}
+
+PEERBUS_INLINE void exchange_core::read_rows(const batch& this_batch,
+                                             std::size_t lanes) const noexcept {
+  const set_view rows = local_set(this_batch);
+  std::uint64_t sum = 0;
+  for (std::size_t block = 0; block < this_batch.arriving.blocks(); ++block)
+    for (std::size_t source = 0; source < group().size(); ++source) {
+      const auto arrived = this_batch.arriving.from(block, rank_id{source});
+      const std::byte* const begin = rows.row(arrived[0]);
+      const auto bytes = static_cast<std::size_t>(rows.row(arrived[1]) - begin) / lanes;
+      for (std::size_t i = 0; i + sizeof(sum) <= bytes; i += cache_line_bytes) {
+        std::uint64_t word;
+        std::memcpy(&word, begin + i, sizeof(word));
+        sum += word;
+      }
+    }
+  asm volatile("" : : "r"(sum));  // The sum is not wanted, but it must be thought to be.
 }
 
 PEERBUS_INLINE exchange_core::step exchange_core::dispatch_step(std::uint64_t number) noexcept {
@@ -170,8 +196,10 @@ PEERBUS_INLINE void exchange_core::advance(const batch* wanted, lane caller, dea
     serial(caller, until, [&] { ready_ = next_ready(wanted, until, waited); });
     batch* const ready = ready_;
     if (ready == nullptr) return;
-    record(parts_.path.send(on_path(*ready), caller,
-                            [&](lane_step work) { serial(caller, until, work); }));
+    timed(*ready, caller, [&] {
+      record(parts_.path.send(on_path(*ready), caller,
+                              [&](lane_step work) { serial(caller, until, work); }));
+    });
     serial(caller, until, [&] {
       const step this_step = step_of(*ready, phase::rows);
       require_success(this_step);
@@ -261,9 +289,11 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::finish_combine(
   };
   combine_sum sum = wanted;
   if (parts_.map.logfmt_outputs) sum.is_coded = is_coded;
-  record(parts_.path.sum(on_path(this_batch), sum, caller));
+  timed(this_batch, caller, [&] { record(parts_.path.sum(on_path(this_batch), sum, caller)); });
   serial(caller, until, [&] {
     require_success(step_of(this_batch, phase::outputs));
+    if (this_batch.stores.timed) stores_.add(this_batch.stores);
+    this_batch.stores.timed = false;
     this_batch.reached = stage::returned;
   });
   return std::nullopt;

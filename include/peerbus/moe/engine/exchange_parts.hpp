@@ -7,6 +7,7 @@
 #include <peerbus/communicator/any_window.hpp>
 #include <peerbus/core/function_ref.hpp>
 #include <peerbus/moe/config.hpp>
+#include <peerbus/moe/control/store_trials.hpp>
 #include <peerbus/moe/engine/batch_ring.hpp>
 #include <peerbus/moe/engine/exchange_core.hpp>
 #include <peerbus/moe/memory_map.hpp>
@@ -22,13 +23,14 @@ using row_path_maker =
 struct exchange_parts {
   /// Takes the window `made`. `exchange` is the address that tickets have.
   exchange_parts(const void* exchange, const exchange_config& agreed, const memory_map& places,
-                 std::unique_ptr<any_window> made, batch_ring plans, row_path_maker make_row_path)
+                 std::unique_ptr<any_window> made, batch_ring plans, const store_trials& stores,
+                 row_path_maker make_row_path)
       : config{agreed},
         map{places},
         window{std::move(made)},
         batches{std::move(plans)},
         path{make_row_path(*window, map)},
-        core{exchange, {config, map, *window, batches, *path}} {}
+        core{exchange, {config, map, *window, batches, *path}, stores} {}
   exchange_parts(const exchange_parts&) = delete;
   exchange_parts& operator=(const exchange_parts&) = delete;
   ~exchange_parts() = default;

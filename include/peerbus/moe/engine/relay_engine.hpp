@@ -76,6 +76,10 @@ class relay_engine final : public exchange_engine {
     far_.core().watch(watch);
     near_.core().watch(watch);
   }
+  /// Those of the near level, which stores rows and sums outputs.
+  [[nodiscard]] store_choice stores_for(std::size_t tokens) const noexcept override {
+    return near_.core().stores_for(tokens);
+  }
   [[nodiscard]] std::optional<refusal_of> dispatch_send(const batch_input& input,
                                                         const routing& route,
                                                         const dispatch_options& options,

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/moe/stores.hpp>
+
+namespace peerbus::moe::detail {
+
+/// The stores of one batch, as `store_trials` orders them.
+struct batch_stores {
+  std::size_t stream_from = 0;  ///< for the `row_stream`s of the batch
+  bool timed = false;           ///< whether `store_trials::add` wants the time of the batch
+  store_kind kind = store_kind::plain;
+  std::uint8_t size_class = 0;
+  std::chrono::steady_clock::duration spent{};  ///< so far, in the parts that are timed
+};
+
+/// Finds out by trial which stores an exchange should use, for each size of batch.
+///
+/// Which is better depends on what the caches hold when rows are written and read, and no rule
+/// knows what the caller does between the calls. So from time to time there is a trial: eight laps
+/// of a few dispatches, with plain stores, streaming, streaming, plain, and so once more. The first
+/// dispatches of a lap find in the caches what the lap before has left, and are not timed. The
+/// order makes a machine that slows down meanwhile meet both kinds alike. Which dispatches are a
+/// trial depends on their numbers only. So all ranks try the same stores at the same time, without
+/// asking each other, and what a rank reads meanwhile was written by the stores that it tries.
+///
+/// Of the times of a kind the lower quartile counts, as whatever disturbs a machine makes times
+/// longer. After a trial, the kind of a size changes only if the other one took `least_gain` less,
+/// on average over this trial and earlier ones, of which the latest weighs half. Sizes are classes
+/// of a factor of two.
+/// Cost: half of the dispatches of a trial use the worse stores: 16 of the first 550 dispatches,
+/// and in the end 16 of 16 000 (with `in_flight` 1). A timed batch reads the clock six times, and
+/// reads its rows once more. A batch that is in no trial costs a few instructions.
+/// Threads: one at a time.
+class store_trials {
+ public:
+  /// Uses `stream_from`, the bytes from which rows are streamed, for sizes that were not measured.
+  /// `by` is what is to decide: unless `measured`, nothing is tried.
+  store_trials(std::size_t stream_from, store_reason by, std::size_t in_flight) noexcept
+      : stream_from_{stream_from}, by_{by}, skipped_{in_flight} {}
+
+  /// Returns the stores of dispatch `number`, whose rows have `bytes` bytes in all. Numbers grow.
+  [[nodiscard]] batch_stores begin(std::uint64_t number, std::size_t bytes) noexcept;
+  /// Notes the time of a batch that is `timed`.
+  void add(const batch_stores& batch) noexcept;
+  /// Returns the choice for batches whose rows have `bytes` bytes.
+  [[nodiscard]] store_choice choice(std::size_t bytes) const noexcept;
+
+  /// The dispatches before the first trial, which touch memory for the first time.
+  static constexpr std::uint64_t dispatches_before = 8;
+  /// Laps of a trial, and timed dispatches of a lap.
+  static constexpr std::size_t laps = 8;
+  static constexpr std::size_t timed_in_lap = 3;
+  /// Dispatches between two trials: at first, and at most. The number doubles.
+  static constexpr std::uint64_t least_gap = 512;
+  static constexpr std::uint64_t most_gap = 16384;
+  /// What the other kind must save to be taken, as a part of the time.
+  static constexpr double least_gain = 0.03;
+
+ private:
+  static constexpr std::size_t most_times = laps / 2 * timed_in_lap;
+  /// The times of a kind in the trial under way or last, in microseconds.
+  struct sample {
+    std::array<float, most_times> times;
+    std::uint8_t count = 0;
+  };
+  struct size_class {
+    std::array<sample, 2> of_kind;        ///< plain, streaming
+    std::array<float, 2> found{};         ///< of the last trial; 0: none yet
+    double gain = 0;                      ///< mean logarithm of plain over streaming time
+    store_kind kind = store_kind::plain;  ///< once `measured`
+    bool measured = false;
+  };
+  static constexpr std::size_t class_count = 8 * sizeof(std::size_t) + 1;
+
+  [[nodiscard]] std::uint64_t lap_size() const noexcept { return skipped_ + timed_in_lap; }
+  [[nodiscard]] std::uint64_t trial_size() const noexcept { return laps * lap_size(); }
+  [[nodiscard]] store_kind kind_for(const size_class& sizes, std::size_t bytes) const noexcept {
+    if (sizes.measured) return sizes.kind;
+    return bytes >= stream_from_ ? store_kind::streaming : store_kind::plain;
+  }
+  /// Decides from the times of a trial, if there are enough.
+  void decide(size_class& sizes, std::size_t bytes) const noexcept;
+
+  std::size_t stream_from_;
+  store_reason by_;
+  std::size_t skipped_;  ///< dispatches of each lap that are not timed
+  std::uint64_t trial_begin_ = dispatches_before + 1;
+  std::uint64_t gap_ = least_gap;
+  std::array<size_class, class_count> classes_{};
+};
+
+}  // namespace peerbus::moe::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/control/store_trials.ipp>  // IWYU pragma: keep
+#endif

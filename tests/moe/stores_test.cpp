@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT
+// ctest: tsan timeout=120
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/control/store_trials.hpp>
+#include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/routing.hpp>
+#include <peerbus/moe/stores.hpp>
+
+#include "support/groups.hpp"
+#include "support/on_lanes.hpp"
+
+// Which stores an exchange takes: found out by trial, on a clock that the test makes.
+
+namespace stores_test {
+
+namespace {
+
+using peerbus::moe::never_stream;
+using peerbus::moe::store_choice;
+using peerbus::moe::store_kind;
+using peerbus::moe::store_reason;
+using peerbus::moe::detail::batch_stores;
+using peerbus::moe::detail::store_trials;
+
+constexpr std::size_t cache = std::size_t{1} << 20U;
+constexpr std::size_t small = std::size_t{1} << 12U;
+constexpr std::size_t large = std::size_t{1} << 24U;
+
+/// The microseconds of a batch with these stores.
+using costs = std::function<double(store_kind)>;
+
+/// Gives `trials` the dispatches `first` to `last`. Returns how many of them used streaming stores.
+std::uint64_t dispatch(store_trials& trials, std::uint64_t first, std::uint64_t last,
+                       std::size_t bytes, const costs& of) {
+  std::uint64_t streamed = 0;
+  for (std::uint64_t number = first; number <= last; ++number) {
+    batch_stores batch = trials.begin(number, bytes);
+    if (batch.stream_from == 0) ++streamed;
+    if (!batch.timed) continue;
+    REQUIRE(batch.stream_from == (batch.kind == store_kind::streaming ? 0 : never_stream));
+    batch.spent = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+        std::chrono::duration<double, std::micro>{of(batch.kind)});
+    trials.add(batch);
+  }
+  return streamed;
+}
+
+/// Costs `plain` or `streaming`, with noise of up to `part` of it.
+costs noisy(double plain, double streaming, double part, std::uint64_t seed) {
+  return [=, random = std::mt19937_64{seed}](store_kind kind) mutable {
+    const double base = kind == store_kind::streaming ? streaming : plain;
+    return base * std::uniform_real_distribution{1.0, 1.0 + part}(random);
+  };
+}
+
+}  // namespace
+
+TEST_CASE("a configured limit is kept, and nothing is tried") {
+  store_trials trials{cache, store_reason::configured, 1};
+  for (std::uint64_t number = 1; number < 5000; ++number) {
+    const batch_stores batch = trials.begin(number, number % 2 == 0 ? small : large);
+    CHECK_FALSE(batch.timed);
+    CHECK(batch.stream_from == cache);
+  }
+  CHECK(trials.choice(small).kind == store_kind::plain);
+  CHECK(trials.choice(large).kind == store_kind::streaming);
+  CHECK(trials.choice(large).why == store_reason::configured);
+}
+
+TEST_CASE("the better stores are taken, whatever is assumed") {
+  for (const double streaming : {50.0, 90.0, 110.0, 200.0})
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, small, large})
+      for (const std::size_t in_flight : {std::size_t{1}, std::size_t{2}, std::size_t{4}}) {
+        CAPTURE(streaming);
+        CAPTURE(bytes);
+        CAPTURE(in_flight);
+        store_trials trials{cache, store_reason::measured, in_flight};
+        CHECK(trials.choice(bytes).why == store_reason::assumed);
+        CHECK((trials.choice(bytes).kind == store_kind::streaming) == (bytes >= cache));
+        const auto of = noisy(100, streaming, 0.02, bytes + in_flight);
+        dispatch(trials, 1, 100, bytes, of);
+        const store_choice found = trials.choice(bytes);
+        CHECK(found.why == store_reason::measured);
+        CHECK((found.kind == store_kind::streaming) == (streaming < 100));
+        CHECK(found.plain_us == doctest::Approx(100).epsilon(0.03));
+        CHECK(found.streaming_us == doctest::Approx(streaming).epsilon(0.03));
+        // Until the next trial.
+        CHECK(dispatch(trials, 101, 500, bytes, of) == (streaming < 100 ? 400 : 0));
+      }
+}
+
+TEST_CASE("sizes are decided apart, and one that comes later is tried later") {
+  store_trials trials{cache, store_reason::measured, 1};
+  dispatch(trials, 1, 100, small, noisy(100, 50, 0, 1));
+  CHECK(trials.choice(small).kind == store_kind::streaming);
+  CHECK(trials.choice(2 * small).why == store_reason::assumed);
+  dispatch(trials, 101, 1100, large, noisy(50, 100, 0, 1));
+  CHECK(trials.choice(small).kind == store_kind::streaming);
+  CHECK(trials.choice(large).kind == store_kind::plain);
+  CHECK(trials.choice(large).why == store_reason::measured);
+}
+
+TEST_CASE("nothing changes by noise, and a lasting change is followed") {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    CAPTURE(seed);
+    // Times of one in four batches triple, as where others use the machine, too.
+    std::mt19937_64 random{seed};
+    const costs of = [&](store_kind) {
+      return 100.0 * (std::uniform_real_distribution{1.0, 1.05}(random)) *
+             (random() % 4 == 0 ? 3 : 1);
+    };
+    store_trials trials{cache, store_reason::measured, 1};
+    std::uint64_t changes = 0;
+    store_kind kind = store_kind::plain;
+    for (std::uint64_t number = 1; number < 100'000; number += 500) {
+      dispatch(trials, number, number + 499, small, of);
+      if (trials.choice(small).kind != kind) ++changes;
+      kind = trials.choice(small).kind;
+    }
+    CHECK(changes <= 2);
+  }
+  store_trials trials{cache, store_reason::measured, 1};
+  dispatch(trials, 1, 10'000, small, noisy(100, 150, 0.05, 1));
+  CHECK(trials.choice(small).kind == store_kind::plain);
+  dispatch(trials, 10'001, 60'000, small, noisy(150, 100, 0.05, 2));
+  CHECK(trials.choice(small).kind == store_kind::streaming);
+}
+
+TEST_CASE("trials are as rare as they are said to be, and at the same numbers on all ranks") {
+  store_trials one{0, store_reason::measured, 1};
+  store_trials other{never_stream, store_reason::measured, 1};
+  const costs plain = noisy(100, 200, 0.05, 1);
+  CHECK(dispatch(one, 1, 8, small, plain) == 8);
+  // One more, as the trial is decided when its last batch must have ended.
+  CHECK(dispatch(one, 9, 552, small, plain) == 16 + 1);
+  CHECK(dispatch(one, 553, 100'000, small, plain) <= 16 * 11);
+
+  store_trials third{cache, store_reason::measured, 1};
+  for (std::uint64_t number = 1; number < 20'000; ++number) {
+    const batch_stores there = other.begin(number, large);
+    const batch_stores here = third.begin(number, small);
+    REQUIRE(there.timed == here.timed);
+    if (here.timed) REQUIRE(there.kind == here.kind);
+  }
+}
+
+TEST_CASE("batches that are never combined, or late, leave no size undecided for ever") {
+  store_trials trials{cache, store_reason::measured, 4};
+  for (std::uint64_t number = 1; number < 600; ++number) (void)trials.begin(number, small);
+  CHECK(trials.choice(small).why == store_reason::assumed);
+  std::vector<batch_stores> late;
+  for (std::uint64_t number = 600; number < 3000; ++number) {
+    late.push_back(trials.begin(number, small));
+    if (late.size() < 4) continue;
+    batch_stores first = late.front();
+    late.erase(late.begin());
+    if (!first.timed) continue;
+    first.spent = std::chrono::microseconds{first.kind == store_kind::streaming ? 10 : 20};
+    trials.add(first);
+  }
+  CHECK(trials.choice(small).kind == store_kind::streaming);
+  CHECK(trials.choice(small).why == store_reason::measured);
+}
+
+namespace {
+
+/// Dispatches and combines the same batch again and again, through several trials. Every result
+/// has the bits of the first.
+template <class Group>
+void check_bits(std::size_t ranks, std::size_t lanes, std::optional<std::size_t> stream_from) {
+  using peerbus::bf16;
+  const int status = Group::run(ranks, [&](auto& comm) {
+    constexpr std::size_t hidden = 256;
+    const std::size_t tokens = 3 + comm.rank().index();
+    peerbus::moe::exchange moe{comm,
+                               {.experts = 7,
+                                .hidden = hidden,
+                                .top_k = 2,
+                                .max_tokens = 8,
+                                .in_flight = 2,
+                                .stream_from = stream_from},
+                               peerbus::codec::int8_per_token{}};
+    CHECK(moe.stores_for(tokens).why ==
+          (stream_from ? store_reason::configured : store_reason::assumed));
+    std::vector<bf16> rows(tokens * hidden);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      rows[i] = bf16{static_cast<float>((i * 37 + comm.rank().index()) % 61) - 30.0F};
+    std::vector<std::int32_t> experts(tokens * 2);
+    for (std::size_t i = 0; i < experts.size(); ++i) experts[i] = static_cast<std::int32_t>(i % 7);
+    const std::vector<float> weights(tokens * 2, 0.5F);
+    std::vector<bf16> first;
+    for (std::size_t turn = 0; turn < 60; ++turn) {
+      std::vector<bf16> out(rows.size());
+      test::on_lanes(lanes, [&](peerbus::lane as) {
+        const auto received = moe.dispatch(rows, {experts, weights}, {.as = as});
+        for (const auto& expert : received.experts())
+          for (std::size_t i = as.index; i < expert.count(); i += as.count) {
+            std::vector<float> row(hidden);
+            expert.decode(i, row);
+            for (std::size_t c = 0; c < hidden; ++c) expert.output(i)[c] = bf16{row[c]};
+          }
+        moe.combine(received, out, {.as = as});
+      });
+      if (first.empty()) first = out;
+      const auto bits = [](bf16 value) { return value.bits; };
+      if (!std::ranges::equal(out, first, {}, bits, bits)) return 1;
+    }
+    const store_choice found = moe.stores_for(tokens);
+    CHECK(found.why == (stream_from ? store_reason::configured : store_reason::measured));
+    if (!stream_from) CHECK(std::min(found.plain_us, found.streaming_us) > 0);
+    return 0;
+  });
+  CHECK(status == 0);
+}
+
+}  // namespace
+
+TEST_CASE("trials change no bit, where rows are stored") {
+  check_bits<test::direct_threads>(1, 1, std::nullopt);
+  check_bits<test::direct_threads>(3, 1, std::nullopt);
+  check_bits<test::direct_threads>(2, 2, std::nullopt);
+  check_bits<test::direct_threads>(2, 1, 0);
+}
+
+TEST_CASE("trials change no bit, where rows are put") {
+  check_bits<test::staged_threads>(2, 1, std::nullopt);
+}
+
+}  // namespace stores_test
