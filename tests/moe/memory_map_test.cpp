@@ -270,8 +270,13 @@ TEST_CASE("stream_from: a given value stays, the default is a rank's share of th
   CHECK(stream_from({.stream_from = 0}, 2) == 0);
   CHECK(stream_from({.stream_from = peerbus::moe::never_stream}, 2) == peerbus::moe::never_stream);
   const auto cache = peerbus::moe::detail::believable(peerbus::largest_cache());
-  for (const std::size_t ranks : {1U, 2U, 100'000U})
-    CHECK(stream_from({}, ranks) == cache.bytes / std::min(cache.cores, ranks) / 4 * 3);
+  for (const std::size_t ranks : {1U, 2U, 100'000U}) {
+    const std::size_t kept = cache.bytes / std::min(cache.cores, ranks) / 4 * 3;
+    CHECK(stream_from({}, ranks) == kept);
+    CHECK(stream_from({.between = 1000}, ranks) == kept - 1000);
+    CHECK(stream_from({.between = std::size_t{1} << 40U}, ranks) == 0);
+    CHECK(stream_from({.stream_from = 5, .between = 3}, ranks) == 5);
+  }
 }
 
 TEST_CASE("a cache that no core can have is not believed") {

@@ -17,9 +17,11 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/control/store_trials.hpp>
 #include <peerbus/moe/exchange.hpp>
-#include <peerbus/moe/routing.hpp>
+#include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/stores.hpp>
 
+#include "conformance/exchange_suite.hpp"
+#include "support/exchange_check.hpp"
 #include "support/groups.hpp"
 #include "support/on_lanes.hpp"
 
@@ -115,7 +117,7 @@ TEST_CASE("sizes are decided apart, and one that comes later is tried later") {
 }
 
 TEST_CASE("nothing changes by noise, and a lasting change is followed") {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
     CAPTURE(seed);
     // Times of one in four batches triple, as where others use the machine, too.
     std::mt19937_64 random{seed};
@@ -178,40 +180,84 @@ TEST_CASE("batches that are never combined, or late, leave no size undecided for
 
 namespace {
 
-/// Dispatches and combines the same batch again and again, through several trials. Every result
-/// has the bits of the first.
+constexpr conformance::exchange_case full{
+    .experts = 7,
+    .hidden = 128,
+    .top_k = 2,
+    .max_tokens = 5,
+    .tokens = conformance::counts::full,
+    .attachments = {12},
+};
+
+/// Rounds of one exchange, before, during and after its first trial, each against the oracle.
+template <class Layout, class Communicator>
+void check_rounds(Communicator& comm, const Layout& layout, std::size_t in_flight,
+                  std::optional<std::size_t> stream_from) {
+  peerbus::moe::exchange moe{comm,
+                             {.experts = full.experts,
+                              .hidden = full.hidden,
+                              .top_k = full.top_k,
+                              .max_tokens = full.max_tokens,
+                              .in_flight = in_flight,
+                              .attachments = full.attachments,
+                              .stream_from = stream_from},
+                             peerbus::codec::int8_per_token{},
+                             layout};
+  CHECK(moe.stores_for(full.max_tokens).why ==
+        (stream_from ? store_reason::configured : store_reason::assumed));
+  const std::size_t rounds = store_trials::dispatches_before +
+                             store_trials::laps * (store_trials::timed_in_lap + in_flight) +
+                             in_flight + 1;
+  for (const test::scenario& round : conformance::make_scenarios(full, comm.size(), rounds))
+    test::check_round(moe, round, comm.rank(), layout);
+  const store_choice found = moe.stores_for(full.max_tokens);
+  CHECK(found.why == (stream_from ? store_reason::configured : store_reason::measured));
+  if (!stream_from) CHECK(std::min(found.plain_us, found.streaming_us) > 0);
+}
+
+/// In every layout.
 template <class Group>
-void check_bits(std::size_t ranks, std::size_t lanes, std::optional<std::size_t> stream_from) {
+void check_layouts(std::size_t ranks) {
+  const int status = Group::run(ranks, [](auto& comm) {
+    check_rounds(comm, peerbus::moe::compact{.alignment = 4, .zero_gaps = true}, 2, std::nullopt);
+    check_rounds(comm, peerbus::moe::padded{}, 1, std::nullopt);
+    check_rounds(comm, peerbus::moe::rank_major{}, 1, std::nullopt);
+    check_rounds(comm, peerbus::moe::slots{}, 1, std::nullopt);
+    check_rounds(comm, peerbus::moe::expert_slots{}, 3, std::nullopt);
+    check_rounds(comm, peerbus::moe::automatic{}, 1, std::nullopt);
+    check_rounds(comm, peerbus::moe::compact{}, 1, 0);
+  });
+  CHECK(status == 0);
+}
+
+/// Several lanes of each rank dispatch and combine the same batch again and again. Every result has
+/// the bits of the first.
+void check_lanes(std::size_t ranks, std::size_t lanes) {
   using peerbus::bf16;
-  const int status = Group::run(ranks, [&](auto& comm) {
-    constexpr std::size_t hidden = 256;
+  const int status = test::direct_threads::run(ranks, [&](auto& comm) {
     const std::size_t tokens = 3 + comm.rank().index();
-    peerbus::moe::exchange moe{comm,
-                               {.experts = 7,
-                                .hidden = hidden,
-                                .top_k = 2,
-                                .max_tokens = 8,
-                                .in_flight = 2,
-                                .stream_from = stream_from},
-                               peerbus::codec::int8_per_token{}};
-    CHECK(moe.stores_for(tokens).why ==
-          (stream_from ? store_reason::configured : store_reason::assumed));
-    std::vector<bf16> rows(tokens * hidden);
+    peerbus::moe::exchange moe{
+        comm,
+        {.experts = full.experts, .hidden = full.hidden, .top_k = full.top_k, .max_tokens = 8},
+        peerbus::codec::int8_per_token{}};
+    std::vector<bf16> rows(tokens * full.hidden);
     for (std::size_t i = 0; i < rows.size(); ++i)
       rows[i] = bf16{static_cast<float>((i * 37 + comm.rank().index()) % 61) - 30.0F};
-    std::vector<std::int32_t> experts(tokens * 2);
-    for (std::size_t i = 0; i < experts.size(); ++i) experts[i] = static_cast<std::int32_t>(i % 7);
-    const std::vector<float> weights(tokens * 2, 0.5F);
+    std::vector<std::int32_t> experts(tokens * full.top_k);
+    for (std::size_t i = 0; i < experts.size(); ++i)
+      experts[i] = static_cast<std::int32_t>(i % full.experts);
+    const std::vector<float> weights(experts.size(), 0.5F);
     std::vector<bf16> first;
-    for (std::size_t turn = 0; turn < 60; ++turn) {
+    for (std::size_t turn = 0; turn < 50; ++turn) {
       std::vector<bf16> out(rows.size());
       test::on_lanes(lanes, [&](peerbus::lane as) {
         const auto received = moe.dispatch(rows, {experts, weights}, {.as = as});
         for (const auto& expert : received.experts())
           for (std::size_t i = as.index; i < expert.count(); i += as.count) {
-            std::vector<float> row(hidden);
+            std::vector<float> row(full.hidden);
             expert.decode(i, row);
-            for (std::size_t c = 0; c < hidden; ++c) expert.output(i)[c] = bf16{row[c]};
+            std::ranges::transform(row, expert.output(i).begin(),
+                                   [](float value) { return bf16{value}; });
           }
         moe.combine(received, out, {.as = as});
       });
@@ -219,25 +265,20 @@ void check_bits(std::size_t ranks, std::size_t lanes, std::optional<std::size_t>
       const auto bits = [](bf16 value) { return value.bits; };
       if (!std::ranges::equal(out, first, {}, bits, bits)) return 1;
     }
-    const store_choice found = moe.stores_for(tokens);
-    CHECK(found.why == (stream_from ? store_reason::configured : store_reason::measured));
-    if (!stream_from) CHECK(std::min(found.plain_us, found.streaming_us) > 0);
-    return 0;
+    return moe.stores_for(tokens).why == store_reason::measured ? 0 : 1;
   });
   CHECK(status == 0);
 }
 
 }  // namespace
 
-TEST_CASE("trials change no bit, where rows are stored") {
-  check_bits<test::direct_threads>(1, 1, std::nullopt);
-  check_bits<test::direct_threads>(3, 1, std::nullopt);
-  check_bits<test::direct_threads>(2, 2, std::nullopt);
-  check_bits<test::direct_threads>(2, 1, 0);
+TEST_CASE("trials change no byte, in any layout") {
+  for (const std::size_t ranks : {std::size_t{1}, std::size_t{3}}) {
+    check_layouts<test::direct_threads>(ranks);
+    check_layouts<test::staged_threads>(ranks);
+  }
 }
 
-TEST_CASE("trials change no bit, where rows are put") {
-  check_bits<test::staged_threads>(2, 1, std::nullopt);
-}
+TEST_CASE("trials of several lanes change no bit") { check_lanes(2, 2); }
 
 }  // namespace stores_test

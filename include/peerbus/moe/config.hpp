@@ -96,7 +96,8 @@ enum class ids_outside : std::uint8_t {
   skipped   ///< such a slot counts as -1
 };
 
-/// The sizes of an exchange. All ranks give equal configurations, except for `stream_from`.
+/// The sizes of an exchange. All ranks give equal configurations, except for `stream_from` and
+/// `between`.
 struct exchange_config {
   std::size_t experts = 0;     ///< experts of the whole group; any number, also fewer than ranks
   std::size_t hidden = 0;      ///< channels of a token; rows and outputs are multiples of 16 bytes
@@ -133,11 +134,15 @@ struct exchange_config {
   /// caches. They save reading what is overwritten, and pay if the rows would not stay in a cache
   /// until they are read. 0: always. `never_stream`: never. Empty: the exchange tries both for each
   /// size of batch from time to time (`exchange::stores_for`), and until then takes three quarters
-  /// of the rank's share of the largest cache, for which 32 MiB for 8 cores are assumed if the
-  /// system reports none, or one that no processor has. With relay there are no trials.
+  /// of the rank's share of the largest cache, less `between`. 32 MiB for 8 cores are assumed if
+  /// the system reports no cache, or one that no processor has. With relay there are no trials.
   /// Applies to rows that are stored to peers and to results of combine, except for rows longer
   /// than 32 KiB. Changes no byte. Ranks may differ in it.
   std::optional<std::size_t> stream_from{};
+  /// The bytes of other memory that this rank reads and writes between two operations, as far as
+  /// the caller knows: of a model the weights and the cache of a layer. A hint by which the
+  /// exchange takes better stores before it has tried them. Ranks may differ in it.
+  std::size_t between = 0;
   /// The protocol of dispatches. A layout that cannot have it is refused.
   dispatch_protocol protocol = dispatch_protocol::automatic;
   /// Measured costs, from which layouts that can have either protocol choose (moe/protocol.hpp).

@@ -60,7 +60,8 @@ PEERBUS_INLINE std::size_t stream_from(const exchange_config& config, std::size_
   if (config.stream_from) return *config.stream_from;
   const shared_cache cache = believable(largest_cache());
   // A quarter is left for the tokens, which are read meanwhile, and for other data.
-  return cache.bytes / std::min(cache.cores, ranks) / 4 * 3;
+  const std::size_t kept = cache.bytes / std::min(cache.cores, ranks) / 4 * 3;
+  return kept - std::min(kept, config.between);
 }
 
 }  // namespace peerbus::moe::detail
