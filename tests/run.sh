@@ -133,7 +133,8 @@ stage_tidy() {
   cmake --preset asan -B build/tidy -DPEERBUS_BUILD_BENCHMARKS=ON -DPEERBUS_BUILD_EXAMPLES=ON && write_library build/tidy/tests/all_headers.cpp || return 1
   local tidy=clang-tidy-$newest_llvm
   command -v "$tidy" >/dev/null || tidy=clang-tidy-19
-  # Our headers have been checked as one file then. clang-tidy does not look for anything in system headers.
+  # Our headers are checked as one file, with the instances that it has. clang-tidy does not look for anything in
+  # system headers.
   sed -i "s| -I$PWD/include | -isystem $PWD/include |" build/tidy/compile_commands.json
   find build/tidy -path '*/Unity/unity_0_cxx.cxx' | while read -r unity; do join_sources "$unity"; done
   # Not the tests: the analyser takes longer over their instantiations than everything else here. Not

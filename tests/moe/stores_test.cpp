@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // ctest: tsan timeout=120
 #include <algorithm>
-#include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,6 +19,7 @@
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/stores.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
 
 #include "conformance/exchange_suite.hpp"
 #include "support/exchange_check.hpp"
@@ -54,8 +55,7 @@ std::uint64_t dispatch(store_trials& trials, std::uint64_t first, std::uint64_t 
     if (batch.stream_from == 0) ++streamed;
     if (!batch.timed) continue;
     REQUIRE(batch.stream_from == (batch.kind == store_kind::streaming ? 0 : never_stream));
-    batch.spent = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-        std::chrono::duration<double, std::micro>{of(batch.kind)});
+    batch.us_per_token = of(batch.kind);
     trials.add(batch);
   }
   return streamed;
@@ -85,7 +85,7 @@ TEST_CASE("a configured limit is kept, and nothing is tried") {
 
 TEST_CASE("the better stores are taken, whatever is assumed") {
   for (const double streaming : {50.0, 90.0, 110.0, 200.0})
-    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, small, large})
+    for (const std::size_t bytes : {std::size_t{1}, small, large})
       for (const std::size_t in_flight : {std::size_t{1}, std::size_t{2}, std::size_t{4}}) {
         CAPTURE(streaming);
         CAPTURE(bytes);
@@ -114,6 +114,27 @@ TEST_CASE("sizes are decided apart, and one that comes later is tried later") {
   CHECK(trials.choice(small).kind == store_kind::streaming);
   CHECK(trials.choice(large).kind == store_kind::plain);
   CHECK(trials.choice(large).why == store_reason::measured);
+}
+
+TEST_CASE("sizes that come in turns are decided over several trials") {
+  for (const std::size_t sizes : {2U, 3U, 5U}) {
+    CAPTURE(sizes);
+    store_trials trials{cache, store_reason::measured, 1};
+    const auto of = noisy(100, 50, 0, 1);
+    for (std::uint64_t number = 1; number < 40'000; ++number)
+      dispatch(trials, number, number, small << number % sizes, of);
+    for (std::size_t i = 0; i < sizes; ++i) {
+      CHECK(trials.choice(small << i).why == store_reason::measured);
+      CHECK(trials.choice(small << i).kind == store_kind::streaming);
+    }
+  }
+}
+
+TEST_CASE("an empty batch is not timed") {
+  store_trials trials{cache, store_reason::measured, 1};
+  for (std::uint64_t number = 1; number < 1000; ++number)
+    CHECK_FALSE(trials.begin(number, 0).timed);
+  CHECK(trials.choice(0).why == store_reason::assumed);
 }
 
 TEST_CASE("nothing changes by noise, and a lasting change is followed") {
@@ -148,8 +169,8 @@ TEST_CASE("trials are as rare as they are said to be, and at the same numbers on
   const costs plain = noisy(100, 200, 0.05, 1);
   CHECK(dispatch(one, 1, 8, small, plain) == 8);
   // One more, as the trial is decided when its last batch must have ended.
-  CHECK(dispatch(one, 9, 552, small, plain) == 16 + 1);
-  CHECK(dispatch(one, 553, 100'000, small, plain) <= 16 * 11);
+  CHECK(dispatch(one, 9, 551, small, plain) == 16 + 1);
+  CHECK(dispatch(one, 552, 100'000, small, plain) <= 16 * 11);
 
   store_trials third{cache, store_reason::measured, 1};
   for (std::uint64_t number = 1; number < 20'000; ++number) {
@@ -171,7 +192,7 @@ TEST_CASE("batches that are never combined, or late, leave no size undecided for
     batch_stores first = late.front();
     late.erase(late.begin());
     if (!first.timed) continue;
-    first.spent = std::chrono::microseconds{first.kind == store_kind::streaming ? 10 : 20};
+    first.us_per_token = first.kind == store_kind::streaming ? 10 : 20;
     trials.add(first);
   }
   CHECK(trials.choice(small).kind == store_kind::streaming);
@@ -210,9 +231,15 @@ void check_rounds(Communicator& comm, const Layout& layout, std::size_t in_fligh
                              in_flight + 1;
   for (const test::scenario& round : conformance::make_scenarios(full, comm.size(), rounds))
     test::check_round(moe, round, comm.rank(), layout);
+  const bool stores =
+      std::same_as<Communicator, peerbus::communicator<peerbus::any_direct_transport>>;
   const store_choice found = moe.stores_for(full.max_tokens);
-  CHECK(found.why == (stream_from ? store_reason::configured : store_reason::measured));
-  if (!stream_from) CHECK(std::min(found.plain_us, found.streaming_us) > 0);
+  if (stream_from || !stores) {
+    CHECK(found.why == (stream_from ? store_reason::configured : store_reason::assumed));
+    return;
+  }
+  CHECK(found.why == store_reason::measured);
+  CHECK(std::min(found.plain_us, found.streaming_us) > 0);
 }
 
 /// In every layout.
@@ -277,6 +304,32 @@ TEST_CASE("trials change no byte, in any layout") {
     check_layouts<test::direct_threads>(ranks);
     check_layouts<test::staged_threads>(ranks);
   }
+}
+
+TEST_CASE("a batch has the stores of its own size") {
+  const int status = test::direct_threads::run(2, [](auto& comm) {
+    peerbus::moe::exchange moe{comm,
+                               {.experts = full.experts,
+                                .hidden = full.hidden,
+                                .top_k = full.top_k,
+                                .max_tokens = 100,
+                                .attachments = full.attachments},
+                               peerbus::codec::int8_per_token{}};
+    conformance::exchange_case sized = full;
+    const auto rounds_of = [&](std::size_t tokens) {
+      sized.max_tokens = tokens;
+      return conformance::make_scenarios(sized, comm.size(), 1).front();
+    };
+    const test::scenario large_round = rounds_of(100);
+    const test::scenario small_round = rounds_of(5);
+    // In each lap of four one large batch is timed, which is too few, and two small ones.
+    for (std::size_t i = 0; i < 44; ++i)
+      test::check_round(moe, i % 4 < 2 ? large_round : small_round, comm.rank(),
+                        peerbus::moe::compact{});
+    CHECK(moe.stores_for(5).why == store_reason::measured);
+    CHECK(moe.stores_for(100).why == store_reason::assumed);
+  });
+  CHECK(status == 0);
 }
 
 TEST_CASE("trials of several lanes change no bit") { check_lanes(2, 2); }

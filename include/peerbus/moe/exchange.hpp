@@ -97,12 +97,14 @@ class exchange {
   /// automatic layout chooses its protocol as the constructor does, also from `config.costs`.
   [[nodiscard]] static constexpr memory_map map_for(const exchange_config& config,
                                                     std::size_t ranks, Layout layout = {}) noexcept;
-  /// Returns the configuration, with `stream_from` and `protocol` set, without spans and costs.
+  /// Returns the configuration, with `protocol` set, and `stream_from` to what holds for sizes that
+  /// were not measured, without spans and costs.
   [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
   /// Returns the choice between one level and two, with the reason. Equal on all ranks.
   [[nodiscard]] const relay_choice& relay() const noexcept { return chosen_; }
   /// Returns the stores that this rank uses for batches of `tokens` tokens, with the reason. Unless
-  /// `exchange_config::stream_from` fixes them, the exchange finds out from time to time.
+  /// `exchange_config::stream_from` fixes them, an exchange in one level that stores all its rows
+  /// finds out from time to time. With relay, those of the near level.
   [[nodiscard]] store_choice stores_for(std::size_t tokens) const noexcept {
     return engine().stores_for(tokens);
   }

@@ -37,9 +37,11 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
     auto window =
         make_window(map.total, detail::control_messages::signals(map, comm.size()), until);
     window_ = window.get();
-    const detail::store_trials stores{
-        *config_.stream_from,
-        config.stream_from ? store_reason::configured : store_reason::measured, config_.in_flight};
+    // Where rows are put, stores make no difference that could be told from the network's.
+    const auto by = config.stream_from   ? store_reason::configured
+                    : path::needs.stages ? store_reason::assumed
+                                         : store_reason::measured;
+    const detail::store_trials stores{*config_.stream_from, by, config_.in_flight};
     parts_ = make_parts<path>(
         config_, geometry, map, std::move(window), stores, until,
         [&](const detail::exchange_parts& parts) { make_views(config_, geometry, parts); });

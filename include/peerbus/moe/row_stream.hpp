@@ -10,9 +10,9 @@
 
 namespace peerbus::moe {
 
-/// The stores of one lane for the rows of one batch: streaming stores if the batch is large,
-/// otherwise plain ones. A row that is computed is made in a buffer of `row_buffers`, which stays
-/// in the first-level cache, and copied from there to each of its places. So any codec can be
+/// The stores of one lane for the rows of one batch: streaming stores if the batch has a given
+/// size, otherwise plain ones. A row that is computed is made in a buffer of `row_buffers`, which
+/// stays in the first-level cache, and copied from there to each of its places. So any codec can be
 /// streamed.
 ///
 /// The destructor orders the stores before later ones of this thread, so that the signal that

@@ -24,8 +24,8 @@ struct store_choice {
   store_kind kind = store_kind::plain;
   store_reason why = store_reason::assumed;
   ///@{
-  /// The time to write the rows of a batch of this size, to read those that arrived once, and to
-  /// sum the outputs, in microseconds: the lower quartile when it was last measured, or 0.
+  /// The time to write the rows of a batch of this size, to read as many once, to sum the outputs
+  /// and to read the sums, in microseconds: the lower quartile when it was last measured, or 0.
   double plain_us = 0;
   double streaming_us = 0;
   ///@}

@@ -82,7 +82,7 @@ class batch {
   /// Starts to use the set for dispatch `new_number`.
   void begin(std::uint64_t new_number, const batch_input& new_input,
              const batch_stores& new_stores) noexcept {
-    previous_ = {reached, number};
+    previous_ = {reached, number, stores};
     reached = stage::counted;
     number = new_number;
     input = new_input;
@@ -100,6 +100,7 @@ class batch {
   void undo() noexcept {
     reached = previous_.reached;
     number = previous_.number;
+    stores = previous_.stores;
   }
 
   /// Returns the batch as its path sees it. `set` is the number of its set, and lanes make rows in
@@ -112,6 +113,7 @@ class batch {
   struct use_of_set {
     stage reached = stage::idle;
     std::uint64_t number = 0;
+    batch_stores stores;
   };
 
   use_of_set previous_;

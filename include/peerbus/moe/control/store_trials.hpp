@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -17,7 +16,7 @@ struct batch_stores {
   bool timed = false;           ///< whether `store_trials::add` wants the time of the batch
   store_kind kind = store_kind::plain;
   std::uint8_t size_class = 0;
-  std::chrono::steady_clock::duration spent{};  ///< so far, in the parts that are timed
+  double us_per_token = 0;  ///< so far, of the parts that are timed
 };
 
 /// Finds out by trial which stores an exchange should use, for each size of batch.
@@ -26,18 +25,21 @@ struct batch_stores {
 /// knows what the caller does between the calls. So from time to time there is a trial: eight laps
 /// of a few dispatches, with plain stores, streaming, streaming, plain, and so once more. The first
 /// dispatches of a lap find in the caches what the lap before has left, and are not timed. The
-/// order makes a machine that slows down meanwhile meet both kinds alike. Which dispatches are a
-/// trial depends on their numbers only. So all ranks try the same stores at the same time, without
-/// asking each other, and what a rank reads meanwhile was written by the stores that it tries.
+/// order makes a machine that slows down meanwhile meet both kinds alike. Every second trial begins
+/// with streaming, and gaps are odd, so that what repeats, as the layers of a model do, meets both
+/// kinds too. Which dispatches are a trial depends on their numbers only. So all ranks try the same
+/// stores at the same time, without asking each other, and what a rank reads meanwhile was written
+/// by the stores that it tries.
 ///
-/// Of the times of a kind the lower quartile counts, as whatever disturbs a machine makes times
-/// longer. After a trial, the kind of a size changes only if the other one took `least_gain` less,
-/// on average over this trial and earlier ones, of which the latest weighs half. Sizes are classes
-/// of a factor of two.
-/// Cost: half of the dispatches of a trial use the worse stores: 16 of the first 550 dispatches,
-/// and in the end 16 of 16 000 (with `in_flight` 1). A timed batch reads the clock six times, and
-/// reads its rows once more. A batch that is in no trial costs a few instructions.
-/// Threads: one at a time.
+/// Sizes are classes of a factor of two. Times are those of a token, so that batches of different
+/// sizes compare. Of the times of a kind the lower quartile counts, as whatever disturbs a machine
+/// makes times longer. Times are kept until there are enough of both kinds, over several trials if
+/// need be. Then the kind of the size changes only if the other one took `least_gain` less, on
+/// average over this decision and earlier ones, of which the latest weighs half.
+/// Cost: half of the dispatches of a trial use the worse stores: 16 of the first 550, and in the
+/// end 16 of 16 415 (with `in_flight` 1). A timed batch reads the clock six times, and reads what
+/// it received and summed once more. A batch that is in no trial costs a few instructions. Threads:
+/// one at a time.
 class store_trials {
  public:
   /// Uses `stream_from`, the bytes from which rows are streamed, for sizes that were not measured.
@@ -46,10 +48,11 @@ class store_trials {
       : stream_from_{stream_from}, by_{by}, skipped_{in_flight} {}
 
   /// Returns the stores of dispatch `number`, whose rows have `bytes` bytes in all. Numbers grow.
+  /// An empty batch is not timed.
   [[nodiscard]] batch_stores begin(std::uint64_t number, std::size_t bytes) noexcept;
   /// Notes the time of a batch that is `timed`.
   void add(const batch_stores& batch) noexcept;
-  /// Returns the choice for batches whose rows have `bytes` bytes.
+  /// Returns the choice for batches whose rows have `bytes` bytes, with the times of one token.
   [[nodiscard]] store_choice choice(std::size_t bytes) const noexcept;
 
   /// The dispatches before the first trial, which touch memory for the first time.
@@ -57,22 +60,23 @@ class store_trials {
   /// Laps of a trial, and timed dispatches of a lap.
   static constexpr std::size_t laps = 8;
   static constexpr std::size_t timed_in_lap = 3;
-  /// Dispatches between two trials: at first, and at most. The number doubles.
-  static constexpr std::uint64_t least_gap = 512;
-  static constexpr std::uint64_t most_gap = 16384;
+  /// Dispatches between two trials: at first, and at most. The number doubles, and stays odd.
+  static constexpr std::uint64_t least_gap = 511;
+  static constexpr std::uint64_t most_gap = 16383;
   /// What the other kind must save to be taken, as a part of the time.
   static constexpr double least_gain = 0.03;
 
  private:
   static constexpr std::size_t most_times = laps / 2 * timed_in_lap;
-  /// The times of a kind in the trial under way or last, in microseconds.
+  /// The latest times of a kind since the last decision, in microseconds a token.
   struct sample {
     std::array<float, most_times> times;
     std::uint8_t count = 0;
+    std::uint8_t next = 0;
   };
   struct size_class {
     std::array<sample, 2> of_kind;        ///< plain, streaming
-    std::array<float, 2> found{};         ///< of the last trial; 0: none yet
+    std::array<float, 2> found{};         ///< by the last decision; 0: none yet
     double gain = 0;                      ///< mean logarithm of plain over streaming time
     store_kind kind = store_kind::plain;  ///< once `measured`
     bool measured = false;
@@ -81,11 +85,10 @@ class store_trials {
 
   [[nodiscard]] std::uint64_t lap_size() const noexcept { return skipped_ + timed_in_lap; }
   [[nodiscard]] std::uint64_t trial_size() const noexcept { return laps * lap_size(); }
-  [[nodiscard]] store_kind kind_for(const size_class& sizes, std::size_t bytes) const noexcept {
-    if (sizes.measured) return sizes.kind;
+  [[nodiscard]] store_kind assumed(std::size_t bytes) const noexcept {
     return bytes >= stream_from_ ? store_kind::streaming : store_kind::plain;
   }
-  /// Decides from the times of a trial, if there are enough.
+  /// Decides from the times of a size, if there are enough.
   void decide(size_class& sizes, std::size_t bytes) const noexcept;
 
   std::size_t stream_from_;
@@ -93,6 +96,7 @@ class store_trials {
   std::size_t skipped_;  ///< dispatches of each lap that are not timed
   std::uint64_t trial_begin_ = dispatches_before + 1;
   std::uint64_t gap_ = least_gap;
+  bool streams_first_ = false;
   std::array<size_class, class_count> classes_{};
 };
 

@@ -14,61 +14,57 @@ PEERBUS_INLINE batch_stores store_trials::begin(std::uint64_t number, std::size_
   if (by_ != store_reason::measured) return {.stream_from = stream_from_};
   while (number >= trial_begin_ + trial_size() + gap_) {
     trial_begin_ += trial_size() + gap_;
-    gap_ = std::min(2 * gap_, most_gap);
+    gap_ = std::min(2 * gap_ + 1, most_gap);
+    streams_first_ = !streams_first_;
   }
-  const auto order = [&](store_kind kind, bool timed) {
-    return batch_stores{.stream_from = kind == store_kind::streaming ? 0 : never_stream,
-                        .timed = timed,
-                        .kind = kind,
-                        .size_class = static_cast<std::uint8_t>(std::bit_width(bytes))};
+  const auto limit_for = [](store_kind kind) {
+    return kind == store_kind::streaming ? 0 : never_stream;
   };
   if (number >= trial_begin_ && number < trial_begin_ + trial_size()) {
     const std::uint64_t lap = (number - trial_begin_) / lap_size();
-    const bool streams = lap % 4 == 1 || lap % 4 == 2;
-    return order(streams ? store_kind::streaming : store_kind::plain,
-                 (number - trial_begin_) % lap_size() >= skipped_);
+    const bool is_second = lap % 4 == 1 || lap % 4 == 2;
+    const store_kind kind = is_second != streams_first_ ? store_kind::streaming : store_kind::plain;
+    return {.stream_from = limit_for(kind),
+            .timed = bytes != 0 && (number - trial_begin_) % lap_size() >= skipped_,
+            .kind = kind,
+            .size_class = static_cast<std::uint8_t>(std::bit_width(bytes))};
   }
   size_class& sizes = classes_[std::bit_width(bytes)];
   // With several batches in flight, the last of a trial end after the next has begun.
   if (number >= trial_begin_ + trial_size() + skipped_) decide(sizes, bytes);
-  return order(kind_for(sizes, bytes), false);
+  return {.stream_from = sizes.measured ? limit_for(sizes.kind) : stream_from_};
 }
 
 PEERBUS_INLINE void store_trials::add(const batch_stores& batch) noexcept {
   sample& noted = classes_[batch.size_class].of_kind[static_cast<std::size_t>(batch.kind)];
-  if (noted.count == noted.times.size()) return;
-  noted.times[noted.count++] =
-      std::chrono::duration_cast<std::chrono::duration<float, std::micro>>(batch.spent).count();
+  noted.times[noted.next] = static_cast<float>(batch.us_per_token);
+  noted.next = static_cast<std::uint8_t>((noted.next + 1U) % most_times);
+  noted.count = static_cast<std::uint8_t>(std::min<std::size_t>(noted.count + 1U, most_times));
 }
 
 PEERBUS_INLINE void store_trials::decide(size_class& sizes, std::size_t bytes) const noexcept {
-  auto& [plain, streaming] = sizes.of_kind;
-  if (plain.count == 0 && streaming.count == 0) return;
-  // A size of which the trial saw little waits for the next.
-  if (std::min(plain.count, streaming.count) >= most_times / 2) {
-    for (std::size_t kind = 0; kind < sizes.of_kind.size(); ++kind) {
-      sample& noted = sizes.of_kind[kind];
-      const auto quartile = noted.times.begin() + noted.count / 4;
-      std::nth_element(noted.times.begin(), quartile, noted.times.begin() + noted.count);
-      sizes.found[kind] = *quartile;
-    }
-    const double gain = std::log(double{sizes.found[0]} / double{sizes.found[1]});
-    if (std::isfinite(gain)) {
-      const store_kind before = kind_for(sizes, bytes);
-      sizes.gain = sizes.measured ? (sizes.gain + gain) / 2 : gain;
-      sizes.kind = before;
-      if (std::abs(sizes.gain) > least_gain)
-        sizes.kind = sizes.gain > 0 ? store_kind::streaming : store_kind::plain;
-      sizes.measured = true;
-    }
+  for (const sample& noted : sizes.of_kind)
+    if (noted.count < most_times / 2) return;
+  for (std::size_t kind = 0; kind < sizes.of_kind.size(); ++kind) {
+    sample& noted = sizes.of_kind[kind];
+    const auto quartile = noted.times.begin() + noted.count / 4;
+    std::nth_element(noted.times.begin(), quartile, noted.times.begin() + noted.count);
+    sizes.found[kind] = *quartile;
+    noted.count = noted.next = 0;
   }
-  plain.count = streaming.count = 0;
+  const double gain = std::log(double{sizes.found[0]} / double{sizes.found[1]});
+  if (!std::isfinite(gain)) return;  // A clock that stood still.
+  if (!sizes.measured) sizes.kind = assumed(bytes);
+  sizes.gain = sizes.measured ? (sizes.gain + gain) / 2 : gain;
+  if (std::abs(sizes.gain) > least_gain)
+    sizes.kind = sizes.gain > 0 ? store_kind::streaming : store_kind::plain;
+  sizes.measured = true;
 }
 
 PEERBUS_INLINE store_choice store_trials::choice(std::size_t bytes) const noexcept {
   const size_class& sizes = classes_[std::bit_width(bytes)];
   if (!sizes.measured)
-    return {.kind = bytes >= stream_from_ ? store_kind::streaming : store_kind::plain,
+    return {.kind = assumed(bytes),
             .why = by_ == store_reason::configured ? by_ : store_reason::assumed};
   return {.kind = sizes.kind,
           .why = store_reason::measured,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -68,9 +69,7 @@ class exchange_core final : public exchange_engine {
     return parts_.batches.latest() + 1;
   }
   void watch(wait_watch* watch) noexcept override { messages_.watch(watch); }
-  [[nodiscard]] store_choice stores_for(std::size_t tokens) const noexcept override {
-    return stores_.choice(row_bytes_of(tokens));
-  }
+  [[nodiscard]] store_choice stores_for(std::size_t tokens) const noexcept override;
   [[nodiscard]] std::optional<refusal_of> dispatch_send(const batch_input& input,
                                                         const routing& route,
                                                         const dispatch_options& options,
@@ -197,15 +196,21 @@ class exchange_core final : public exchange_engine {
   [[nodiscard]] std::size_t row_bytes_of(std::size_t tokens) const noexcept {
     return tokens * parts_.map.copies * parts_.map.format.row_bytes;
   }
-  /// Does `work` and adds the time that it takes on lane 0 to that of the batch, if that is timed.
+  /// Returns the part of a whole that one of `count` is.
+  [[nodiscard]] static double part_of(std::size_t count) noexcept {
+    return 1.0 / static_cast<double>(std::max<std::size_t>(count, 1));
+  }
+  /// Does `work`. If the batch is timed, and on lane 0, adds the time that it takes, times `share`.
   template <class Work>
-  void timed(batch& this_batch, lane caller, Work&& work) const {
+  void timed(batch& this_batch, lane caller, double share, Work&& work) const {
     if (!this_batch.stores.timed || caller.index != 0) return work();
     const auto start = std::chrono::steady_clock::now();
     work();
-    this_batch.stores.spent += std::chrono::steady_clock::now() - start;
+    const std::chrono::duration<double, std::micro> spent =
+        std::chrono::steady_clock::now() - start;
+    this_batch.stores.us_per_token += spent.count() * share;
   }
-  /// Reads what one of `lanes` lanes would read of the rows that arrived.
+  /// Reads what one of `lanes` lanes would read of the rows that arrived, if the batch is timed.
   void read_rows(const batch& this_batch, std::size_t lanes) const noexcept;
 
   /// Records a failure of this lane, which the next `serial` reports. order: relaxed; `serial`

@@ -39,9 +39,10 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::dispatch_recv(
   serial(options.as, until, [&] {
     refused_ = end_dispatch(*received, until, options.waited);
     if (refused_) return;
-    timed(*received, options.as, [&] {
-      if (received->stores.timed) read_rows(*received, options.as.count);
-    });
+    // As if this rank received as many rows as it sends.
+    timed(*received, options.as,
+          static_cast<double>(parts_.map.copies) * part_of(received->arriving.rows()),
+          [&] { read_rows(*received, options.as.count); });
     arrived(*received);
   });
   return refused_;
@@ -152,26 +153,40 @@ PEERBUS_INLINE refusal exchange_core::begin_dispatch(const batch_input& input, c
                         options.waited);
     return found;
   }
-  this_batch.begin(number, input, stores_.begin(number, row_bytes_of(this_batch.leaving.tokens())));
+  this_batch.begin(number, input,
+                   stores_.begin(number, row_bytes_of(input.tokens.size / parts_.config.hidden)));
   return {};
+}
+
+PEERBUS_INLINE store_choice exchange_core::stores_for(std::size_t tokens) const noexcept {
+  store_choice found = stores_.choice(row_bytes_of(tokens));
+  found.plain_us *= static_cast<double>(tokens);
+  found.streaming_us *= static_cast<double>(tokens);
+  return found;
+}
+
+/// Reads a word of each cache line, as a trial wants to know what that takes.
+inline void read_once(std::span<const std::byte> bytes) noexcept {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i + sizeof(sum) <= bytes.size(); i += cache_line_bytes) {
+    std::uint64_t word;
+    std::memcpy(&word, bytes.data() + i, sizeof(word));
+    sum += word;
+  }
+  asm volatile("" : : "r"(sum));  // Otherwise nobody would need the sum.
 }
 
 PEERBUS_INLINE void exchange_core::read_rows(const batch& this_batch,
                                              std::size_t lanes) const noexcept {
+  if (!this_batch.stores.timed) return;
   const set_view rows = local_set(this_batch);
-  std::uint64_t sum = 0;
   for (std::size_t block = 0; block < this_batch.arriving.blocks(); ++block)
     for (std::size_t source = 0; source < group().size(); ++source) {
       const auto arrived = this_batch.arriving.from(block, rank_id{source});
       const std::byte* const begin = rows.row(arrived[0]);
-      const auto bytes = static_cast<std::size_t>(rows.row(arrived[1]) - begin) / lanes;
-      for (std::size_t i = 0; i + sizeof(sum) <= bytes; i += cache_line_bytes) {
-        std::uint64_t word;
-        std::memcpy(&word, begin + i, sizeof(word));
-        sum += word;
-      }
+      const auto bytes = static_cast<std::size_t>(rows.row(arrived[1]) - begin);
+      read_once({begin, bytes / lanes});
     }
-  asm volatile("" : : "r"(sum));  // The sum is not wanted, but it must be thought to be.
 }
 
 PEERBUS_INLINE exchange_core::step exchange_core::dispatch_step(std::uint64_t number) noexcept {
@@ -196,7 +211,7 @@ PEERBUS_INLINE void exchange_core::advance(const batch* wanted, lane caller, dea
     serial(caller, until, [&] { ready_ = next_ready(wanted, until, waited); });
     batch* const ready = ready_;
     if (ready == nullptr) return;
-    timed(*ready, caller, [&] {
+    timed(*ready, caller, part_of(ready->leaving.tokens()), [&] {
       record(parts_.path.send(on_path(*ready), caller,
                               [&](lane_step work) { serial(caller, until, work); }));
     });
@@ -289,7 +304,13 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::finish_combine(
   };
   combine_sum sum = wanted;
   if (parts_.map.logfmt_outputs) sum.is_coded = is_coded;
-  timed(this_batch, caller, [&] { record(parts_.path.sum(on_path(this_batch), sum, caller)); });
+  timed(this_batch, caller, part_of(this_batch.leaving.tokens()), [&] {
+    record(parts_.path.sum(on_path(this_batch), sum, caller));
+    if (!this_batch.stores.timed || caller.index != 0) return;
+    const lane::range own = caller.share(this_batch.leaving.tokens());
+    const std::size_t hidden = parts_.config.hidden;
+    read_once(std::as_bytes(sum.out.subspan(own.begin * hidden, (own.end - own.begin) * hidden)));
+  });
   serial(caller, until, [&] {
     require_success(step_of(this_batch, phase::outputs));
     if (this_batch.stores.timed) stores_.add(this_batch.stores);

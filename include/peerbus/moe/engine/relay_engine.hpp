@@ -76,7 +76,7 @@ class relay_engine final : public exchange_engine {
     far_.core().watch(watch);
     near_.core().watch(watch);
   }
-  /// Those of the near level, which stores rows and sums outputs.
+  /// Those of the near level, which stores rows.
   [[nodiscard]] store_choice stores_for(std::size_t tokens) const noexcept override {
     return near_.core().stores_for(tokens);
   }
