@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -70,18 +71,22 @@ class store_trials {
   static constexpr std::size_t most_times = laps / 2 * timed_in_lap;
   /// The latest times of a kind since the last decision, in microseconds a token.
   struct sample {
-    std::array<float, most_times> times;
+    std::array<double, most_times> times;
     std::uint8_t count = 0;
     std::uint8_t next = 0;
   };
   struct size_class {
     std::array<sample, 2> of_kind;        ///< plain, streaming
-    std::array<float, 2> found{};         ///< by the last decision; 0: none yet
+    std::array<double, 2> found{};        ///< by the last decision; 0: none yet
     double gain = 0;                      ///< mean logarithm of plain over streaming time
     store_kind kind = store_kind::plain;  ///< once `measured`
     bool measured = false;
   };
   static constexpr std::size_t class_count = 8 * sizeof(std::size_t) + 1;
+  [[nodiscard]] static std::uint8_t class_of(std::size_t bytes) noexcept {
+    return static_cast<std::uint8_t>(8 * sizeof(bytes) -
+                                     static_cast<unsigned>(std::countl_zero(bytes)));
+  }
 
   [[nodiscard]] std::uint64_t lap_size() const noexcept { return skipped_ + timed_in_lap; }
   [[nodiscard]] std::uint64_t trial_size() const noexcept { return laps * lap_size(); }

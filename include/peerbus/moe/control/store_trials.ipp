@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include <peerbus/moe/config.hpp>
@@ -27,9 +26,9 @@ PEERBUS_INLINE batch_stores store_trials::begin(std::uint64_t number, std::size_
     return {.stream_from = limit_for(kind),
             .timed = bytes != 0 && (number - trial_begin_) % lap_size() >= skipped_,
             .kind = kind,
-            .size_class = static_cast<std::uint8_t>(std::bit_width(bytes))};
+            .size_class = class_of(bytes)};
   }
-  size_class& sizes = classes_[std::bit_width(bytes)];
+  size_class& sizes = classes_[class_of(bytes)];
   // With several batches in flight, the last of a trial end after the next has begun.
   if (number >= trial_begin_ + trial_size() + skipped_) decide(sizes, bytes);
   return {.stream_from = sizes.measured ? limit_for(sizes.kind) : stream_from_};
@@ -37,7 +36,7 @@ PEERBUS_INLINE batch_stores store_trials::begin(std::uint64_t number, std::size_
 
 PEERBUS_INLINE void store_trials::add(const batch_stores& batch) noexcept {
   sample& noted = classes_[batch.size_class].of_kind[static_cast<std::size_t>(batch.kind)];
-  noted.times[noted.next] = static_cast<float>(batch.us_per_token);
+  noted.times[noted.next] = batch.us_per_token;
   noted.next = static_cast<std::uint8_t>((noted.next + 1U) % most_times);
   noted.count = static_cast<std::uint8_t>(std::min<std::size_t>(noted.count + 1U, most_times));
 }
@@ -52,7 +51,7 @@ PEERBUS_INLINE void store_trials::decide(size_class& sizes, std::size_t bytes) c
     sizes.found[kind] = *quartile;
     noted.count = noted.next = 0;
   }
-  const double gain = std::log(double{sizes.found[0]} / double{sizes.found[1]});
+  const double gain = std::log(sizes.found[0] / sizes.found[1]);
   if (!std::isfinite(gain)) return;  // A clock that stood still.
   if (!sizes.measured) sizes.kind = assumed(bytes);
   sizes.gain = sizes.measured ? (sizes.gain + gain) / 2 : gain;
@@ -62,7 +61,7 @@ PEERBUS_INLINE void store_trials::decide(size_class& sizes, std::size_t bytes) c
 }
 
 PEERBUS_INLINE store_choice store_trials::choice(std::size_t bytes) const noexcept {
-  const size_class& sizes = classes_[std::bit_width(bytes)];
+  const size_class& sizes = classes_[class_of(bytes)];
   if (!sizes.measured)
     return {.kind = assumed(bytes),
             .why = by_ == store_reason::configured ? by_ : store_reason::assumed};
