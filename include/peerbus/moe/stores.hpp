@@ -21,8 +21,8 @@ enum class store_reason : std::uint8_t {
 
 /// The stores of an exchange for batches of one size, and why it takes them. Ranks may differ.
 struct store_choice {
-  store_kind kind = store_kind::plain;
-  store_reason why = store_reason::assumed;
+  store_kind kind = store_kind::plain;       ///< that batches of this size have
+  store_reason why = store_reason::assumed;  ///< what decided
   ///@{
   /// The time to write the rows of a batch of this size, to read as many once, to sum the outputs
   /// and to read the sums, in microseconds: the lower quartile when it was last measured, or 0.
