@@ -9,6 +9,7 @@
 
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/core/read_once.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 #include <peerbus/moe/config.hpp>
 
@@ -50,8 +51,9 @@ void visit_rows(const Received& received, ByExpert&& by_expert, ByToken&& by_tok
 template <class Received>
 void read_rows(const Received& received) noexcept {
   const auto read = [](const auto& rows) {
-    for (std::size_t i = 0; i < rows.count(); ++i) bench::recall(std::as_bytes(rows.row(i)));
-    bench::recall(std::as_bytes(rows.scales()));
+    for (std::size_t i = 0; i < rows.count(); ++i)
+      peerbus::detail::read_once(std::as_bytes(rows.row(i)));
+    peerbus::detail::read_once(std::as_bytes(rows.scales()));
   };
   visit_rows(received, [&](std::size_t, const auto& rows) { read(rows); }, read);
 }

@@ -15,6 +15,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/moe/config.hpp>
+#include <peerbus/moe/control/store_trials.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/layout.hpp>
@@ -194,9 +195,10 @@ class measurement {
     for (std::size_t i = 0; i < warmup; ++i) iterate(0);
     // An exchange tries both kinds of stores early. What is timed is what it has found, unless so
     // little is timed that the trial would be most of the run.
-    constexpr std::size_t trial = 45;
-    if (floor == floor_kind::copies && chosen_.stores == "automatic" && iterations >= trial)
-      while (moe_.next_dispatch() <= trial) operations([](std::optional<series>, double) {});
+    const std::uint64_t found =
+        peerbus::moe::detail::store_trials::first_decision(moe_.config().in_flight);
+    if (floor == floor_kind::copies && chosen_.stores == "automatic" && iterations >= found)
+      while (moe_.next_dispatch() <= found) operations([](std::optional<series>, double) {});
     return iterations;
   }
 

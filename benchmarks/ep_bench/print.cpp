@@ -50,7 +50,7 @@ void print_stores(const peerbus::moe::store_choice& found) {
               std::string{describe(found.why)}.c_str());
   if (found.why == peerbus::moe::store_reason::measured)
     std::printf(
-        ": writing rows, reading those that arrived and summing outputs took it %.2f us with plain "
+        ": to write rows, read as many, sum outputs and read the sums took it %.2f us with plain "
         "stores and %.2f us with streaming ones",
         found.plain_us, found.streaming_us);
   std::printf("\n");

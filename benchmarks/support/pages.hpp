@@ -3,22 +3,12 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <span>
 
-#include <peerbus/core/align.hpp>
 #include <peerbus/core/mapping.hpp>
+#include <peerbus/core/read_once.hpp>
 
 namespace bench {
-
-/// Reads every cache line, as if the bytes had just been computed: what is timed next finds them as
-/// near as a layer of a model leaves its result.
-inline void recall(std::span<const std::byte> bytes) noexcept {
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < bytes.size(); i += peerbus::cache_line_bytes)
-    sum += static_cast<std::uint64_t>(bytes[i]);
-  asm volatile("" : : "r"(sum));
-}
 
 /// An array in pages of its own, huge ones where the machine has any, as those of windows are: what
 /// is compared should not differ in where its source lies.
@@ -33,7 +23,9 @@ class pages {
     return {reinterpret_cast<T*>(memory_.data()), count_};
   }
 
-  void recall() const noexcept { bench::recall(std::as_bytes(all())); }
+  /// Reads all, as if it had just been computed: what is timed next finds it as near as a layer of
+  /// a model leaves its result.
+  void recall() const noexcept { peerbus::detail::read_once(std::as_bytes(all())); }
 
  private:
   peerbus::mapping memory_;

@@ -92,25 +92,28 @@ inline std::size_t stream_from(peerbus::rank_id rank, std::size_t turn) {
   return (rank.index() + turn) % 2 == 0 ? 0 : peerbus::moe::never_stream;
 }
 
+/// Returns the configuration of an exchange for `one`.
+inline peerbus::moe::exchange_config config_of(const exchange_case& one) {
+  return {.experts = one.experts,
+          .hidden = one.hidden,
+          .top_k = one.top_k,
+          .max_tokens = one.max_tokens,
+          .in_flight = one.in_flight,
+          .outputs = one.outputs,
+          .attachments = one.attachments,
+          .output_attachment = one.output_attachment,
+          .note_bytes = one.note_bytes,
+          .protocol = one.protocol};
+}
+
 /// A round of one exchange with each of the scenarios `rounds` of `one`, whose tokens have a size
 /// that the codec allows. Returns: a hash of all that came.
 template <class Codec, class Layout, class Communicator>
 std::uint64_t run_case(Communicator& comm, const exchange_case& one, const Layout& layout,
                        std::span<const test::scenario> rounds) {
-  peerbus::moe::exchange moe{comm,
-                             {.experts = one.experts,
-                              .hidden = one.hidden,
-                              .top_k = one.top_k,
-                              .max_tokens = one.max_tokens,
-                              .in_flight = one.in_flight,
-                              .outputs = one.outputs,
-                              .attachments = one.attachments,
-                              .output_attachment = one.output_attachment,
-                              .note_bytes = one.note_bytes,
-                              .stream_from = stream_from(comm.rank(), one.experts),
-                              .protocol = one.protocol},
-                             oracle::codec_of<Codec>::make(),
-                             layout};
+  auto config = config_of(one);
+  config.stream_from = stream_from(comm.rank(), one.experts);
+  peerbus::moe::exchange moe{comm, config, oracle::codec_of<Codec>::make(), layout};
   std::uint64_t hashed = 0;
   for (const test::scenario& round : rounds) {
     try {

@@ -406,16 +406,11 @@ void check_actions(std::size_t ranks, std::size_t in_flight, const std::vector<a
   const exchange_case one{7, 32, 3, 6,
                           seed % 2 == 0 ? oracle::routes::zipf : oracle::routes::holes};
   const int worst_status = Group::run(ranks, [&](auto& comm) {
-    peerbus::moe::exchange moe{comm,
-                               {.experts = one.experts,
-                                .hidden = one.hidden,
-                                .top_k = one.top_k,
-                                .max_tokens = one.max_tokens,
-                                .in_flight = in_flight,
-                                .outputs = outputs,
-                                .stream_from = stream_from(comm.rank(), seed)},
-                               oracle::codec_of<Codec>::make(),
-                               Layout{}};
+    auto config = config_of(one);
+    config.in_flight = in_flight;
+    config.outputs = outputs;
+    config.stream_from = stream_from(comm.rank(), seed);
+    peerbus::moe::exchange moe{comm, config, oracle::codec_of<Codec>::make(), Layout{}};
     pipeline<decltype(moe), Codec, Layout> all{moe, one, comm.size(), comm.rank(), seed};
     std::string done;
     for (const action& now : actions) {

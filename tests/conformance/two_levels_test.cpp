@@ -40,15 +40,6 @@ using peerbus::moe::relay;
 using lazy_hosts = test::on_hosts<peerbus::loopback, test::indirect<peerbus::loopback>>;
 using threads = test::threads_over<lazy_hosts>;
 
-peerbus::moe::exchange_config config_of(const exchange_case& one) {
-  return {.experts = one.experts,
-          .hidden = one.hidden,
-          .top_k = one.top_k,
-          .max_tokens = one.max_tokens,
-          .in_flight = one.in_flight,
-          .attachments = one.attachments};
-}
-
 constexpr exchange_case cases[] = {
     {24, 64, 4, 9},
     {24, 64, 4, 9, routes::zipf, counts::full, {8, 0, 12}},
@@ -56,7 +47,7 @@ constexpr exchange_case cases[] = {
     {8, 48, 2, 5, routes::one_expert, counts::one_rank},
     {24, 48, 3, 5, routes::nowhere},
     {24, 48, 3, 5, routes::uniform, counts::none},
-    {32, 64, 8, 7, routes::uniform, counts::uneven, {}, peerbus::moe::outputs_at::home, 2}};
+    {32, 64, 8, 7, routes::uniform, counts::uneven, {}, peerbus::moe::outputs_at::expert, 2}};
 
 struct grid {
   std::size_t ranks;
@@ -75,7 +66,7 @@ void check_all(std::span<const grid> grids_of) {
     const int worst_status = threads::run(one.ranks, [](auto& comm) {
       for (exchange_case shape : cases) {
         shape = conformance::fit<Codec>(shape);
-        peerbus::moe::two_level_exchange moe{comm, config_of(shape), relay::always,
+        peerbus::moe::two_level_exchange moe{comm, conformance::config_of(shape), relay::always,
                                              oracle::codec_of<Codec>::make(), Layout{}};
         test::expect(moe.chosen().relays, "two levels");
         for (std::uint64_t seed = 0; seed < 3; ++seed)

@@ -214,21 +214,13 @@ constexpr conformance::exchange_case full{
 template <class Layout, class Communicator>
 void check_rounds(Communicator& comm, const Layout& layout, std::size_t in_flight,
                   std::optional<std::size_t> stream_from) {
-  peerbus::moe::exchange moe{comm,
-                             {.experts = full.experts,
-                              .hidden = full.hidden,
-                              .top_k = full.top_k,
-                              .max_tokens = full.max_tokens,
-                              .in_flight = in_flight,
-                              .attachments = full.attachments,
-                              .stream_from = stream_from},
-                             peerbus::codec::int8_per_token{},
-                             layout};
+  auto config = conformance::config_of(full);
+  config.in_flight = in_flight;
+  config.stream_from = stream_from;
+  peerbus::moe::exchange moe{comm, config, peerbus::codec::int8_per_token{}, layout};
   CHECK(moe.stores_for(full.max_tokens).why ==
         (stream_from ? store_reason::configured : store_reason::assumed));
-  const std::size_t rounds = store_trials::dispatches_before +
-                             store_trials::laps * (store_trials::timed_in_lap + in_flight) +
-                             in_flight + 1;
+  const std::size_t rounds = store_trials::first_decision(in_flight);
   for (const test::scenario& round : conformance::make_scenarios(full, comm.size(), rounds))
     test::check_round(moe, round, comm.rank(), layout);
   const bool stores =
@@ -263,10 +255,10 @@ void check_lanes(std::size_t ranks, std::size_t lanes) {
   using peerbus::bf16;
   const int status = test::direct_threads::run(ranks, [&](auto& comm) {
     const std::size_t tokens = 3 + comm.rank().index();
-    peerbus::moe::exchange moe{
-        comm,
-        {.experts = full.experts, .hidden = full.hidden, .top_k = full.top_k, .max_tokens = 8},
-        peerbus::codec::int8_per_token{}};
+    conformance::exchange_case bare = full;
+    bare.attachments = {};
+    peerbus::moe::exchange moe{comm, conformance::config_of(bare),
+                               peerbus::codec::int8_per_token{}};
     std::vector<bf16> rows(tokens * full.hidden);
     for (std::size_t i = 0; i < rows.size(); ++i)
       rows[i] = bf16{static_cast<float>((i * 37 + comm.rank().index()) % 61) - 30.0F};
@@ -308,14 +300,10 @@ TEST_CASE("trials change no byte, in any layout") {
 
 TEST_CASE("a batch has the stores of its own size") {
   const int status = test::direct_threads::run(2, [](auto& comm) {
-    peerbus::moe::exchange moe{comm,
-                               {.experts = full.experts,
-                                .hidden = full.hidden,
-                                .top_k = full.top_k,
-                                .max_tokens = 100,
-                                .attachments = full.attachments},
-                               peerbus::codec::int8_per_token{}};
     conformance::exchange_case sized = full;
+    sized.max_tokens = 100;
+    peerbus::moe::exchange moe{comm, conformance::config_of(sized),
+                               peerbus::codec::int8_per_token{}};
     const auto rounds_of = [&](std::size_t tokens) {
       sized.max_tokens = tokens;
       return conformance::make_scenarios(sized, comm.size(), 1).front();

@@ -21,7 +21,6 @@
 #include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/control/store_trials.hpp>
 #include <peerbus/moe/engine/exchange_parts.hpp>
 #include <peerbus/moe/engine/received_views.hpp>
 #include <peerbus/moe/engine/relay_engine.hpp>
@@ -97,14 +96,12 @@ class exchange {
   /// automatic layout chooses its protocol as the constructor does, also from `config.costs`.
   [[nodiscard]] static constexpr memory_map map_for(const exchange_config& config,
                                                     std::size_t ranks, Layout layout = {}) noexcept;
-  /// Returns the configuration, with `protocol` set, and `stream_from` to what holds for sizes that
-  /// were not measured, without spans and costs.
+  /// Returns the configuration, with `stream_from` and `protocol` set, without spans and costs.
   [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
   /// Returns the choice between one level and two, with the reason. Equal on all ranks.
   [[nodiscard]] const relay_choice& relay() const noexcept { return chosen_; }
-  /// Returns the stores that this rank uses for batches of `tokens` tokens, with the reason. Unless
-  /// `exchange_config::stream_from` fixes them, an exchange in one level that stores all its rows
-  /// finds out from time to time. With relay, those of the near level.
+  /// Returns the stores of this rank for batches of `tokens` tokens, with the reason
+  /// (`exchange_config::stream_from`). With relay, those of the near level.
   [[nodiscard]] store_choice stores_for(std::size_t tokens) const noexcept {
     return engine().stores_for(tokens);
   }
@@ -264,12 +261,9 @@ class exchange {
                                                           deadline until);
   /// Makes all parts except the window, and calls `also(parts)`. Collective, as `make_window`.
   template <class Path, class Also>
-  std::unique_ptr<detail::exchange_parts> make_parts(const exchange_config& config,
-                                                     const block_geometry& geometry,
-                                                     const memory_map& map,
-                                                     std::unique_ptr<any_window> window,
-                                                     const detail::store_trials& stores,
-                                                     deadline until, Also&& also);
+  std::unique_ptr<detail::exchange_parts> make_parts(
+      const exchange_config& config, const block_geometry& geometry, const memory_map& map,
+      std::unique_ptr<any_window> window, store_reason stores_by, deadline until, Also&& also);
   void make_views(const exchange_config& config, const block_geometry& geometry,
                   const detail::exchange_parts& parts);
   /// Makes the two levels of an exchange that relays. Collective.

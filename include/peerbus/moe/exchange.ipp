@@ -38,12 +38,11 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
         make_window(map.total, detail::control_messages::signals(map, comm.size()), until);
     window_ = window.get();
     // Where rows are put, stores make no difference that could be told from the network's.
-    const auto by = config.stream_from   ? store_reason::configured
-                    : path::needs.stages ? store_reason::assumed
-                                         : store_reason::measured;
-    const detail::store_trials stores{*config_.stream_from, by, config_.in_flight};
+    const auto stores_by = config.stream_from   ? store_reason::configured
+                           : path::needs.stages ? store_reason::assumed
+                                                : store_reason::measured;
     parts_ = make_parts<path>(
-        config_, geometry, map, std::move(window), stores, until,
+        config_, geometry, map, std::move(window), stores_by, until,
         [&](const detail::exchange_parts& parts) { make_views(config_, geometry, parts); });
   }
   config_.physical_to_logical = {};
@@ -87,8 +86,7 @@ template <transport Transport, token_codec Codec, row_layout Layout>
 template <class Path, class Also>
 std::unique_ptr<detail::exchange_parts> exchange<Transport, Codec, Layout>::make_parts(
     const exchange_config& config, const block_geometry& geometry, const memory_map& map,
-    std::unique_ptr<any_window> window, const detail::store_trials& stores, deadline until,
-    Also&& also) {
+    std::unique_ptr<any_window> window, store_reason stores_by, deadline until, Also&& also) {
   // After the window, because making that refuses sizes beyond the machine at once, while plans
   // would first touch their pages.
   return comm_.on_all_ranks("the plans of an exchange's batches", until, [&] {
@@ -101,7 +99,7 @@ std::unique_ptr<detail::exchange_parts> exchange<Transport, Codec, Layout>::make
         this, config, map, std::move(window),
         detail::batch_ring{config, geometry, group.rank(), group.size(), Path::needs,
                            map.format.row_bytes},
-        stores, make_row_path);
+        stores_by, make_row_path);
     also(*made);
     return made;
   });

@@ -47,12 +47,8 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
     }
     return near;
   };
-  // The levels' operations are not timed apart, so that nothing is tried.
-  const auto stores_of = [&](const exchange_config& level) {
-    return detail::store_trials{
-        *level.stream_from, given.stream_from ? store_reason::configured : store_reason::assumed,
-        level.in_flight};
-  };
+  // The operations of a level are not timed apart, so that nothing is tried.
+  const auto stores_by = given.stream_from ? store_reason::configured : store_reason::assumed;
   // All windows have the size of the largest, as ranks make them together.
   const auto make = [&](std::size_t count, auto&& map_of_part) {
     std::size_t bytes = 0;
@@ -91,7 +87,7 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
   far_ = make_parts<far_path>(
       far, rank_major{}.geometry(far, ranks_->far.size()), far_map(ranks_->far.size()),
       std::make_unique<peerbus::detail::subset_window>(ranks_->far, std::move(far_window)),
-      stores_of(far), until, [&](detail::exchange_parts& parts) {
+      stores_by, until, [&](detail::exchange_parts& parts) {
         parts.batches.shared_experts().limit(config_.experts);
         parts.config.physical_to_logical = {};
       });
@@ -100,7 +96,7 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
   parts_ = make_parts<near_path>(
       near, near_geometry, near_map(groups.own_group),
       std::make_unique<peerbus::detail::subset_window>(ranks_->near, std::move(near_window)),
-      stores_of(near), until, [&](detail::exchange_parts& parts) {
+      stores_by, until, [&](detail::exchange_parts& parts) {
         make_views(near, near_geometry, parts);
         parts.batches.shared_experts().rename(ranks_->held[groups.own_group]);
         relay_ = std::make_unique<detail::relay_engine>(

@@ -12,7 +12,7 @@ enum class store_kind : std::uint8_t {
   streaming  ///< past the caches: what is overwritten is not read first
 };
 
-/// What decided between the kinds of stores.
+/// The reason for a kind of stores.
 enum class store_reason : std::uint8_t {
   configured,  ///< `exchange_config::stream_from`
   assumed,     ///< the size of the batch beside that of the caches, until both kinds were measured

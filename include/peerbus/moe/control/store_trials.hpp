@@ -22,7 +22,7 @@ struct batch_stores {
 
 /// Finds out by trial which stores an exchange should use, for each size of batch.
 ///
-/// Which is better depends on what the caches hold when rows are written and read, and no rule
+/// The better stores depend on what the caches hold when rows are written and read, and no rule
 /// knows what the caller does between the calls. So from time to time there is a trial: eight laps
 /// of a few dispatches, with plain stores, streaming, streaming, plain, and so once more. The first
 /// dispatches of a lap find in the caches what the lap before has left, and are not timed. The
@@ -64,8 +64,12 @@ class store_trials {
   /// Dispatches between two trials: at first, and at most. The number doubles, and stays odd.
   static constexpr std::uint64_t least_gap = 511;
   static constexpr std::uint64_t most_gap = 16383;
-  /// What the other kind must save to be taken, as a part of the time.
+  /// The least part of the time that the other kind must save to be taken.
   static constexpr double least_gain = 0.03;
+  /// Returns the number of the dispatch that decides on a size which all of the first trial had.
+  [[nodiscard]] static constexpr std::uint64_t first_decision(std::size_t in_flight) noexcept {
+    return dispatches_before + 1 + laps * (in_flight + timed_in_lap) + in_flight;
+  }
 
  private:
   static constexpr std::size_t most_times = laps / 2 * timed_in_lap;

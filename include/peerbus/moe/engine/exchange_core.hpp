@@ -57,13 +57,14 @@ class exchange_core final : public exchange_engine {
     batch_ring& batches;
     any_row_path& path;
   };
-  /// `exchange` is the address that its tickets have.
-  exchange_core(const void* exchange, const parts& own_parts, const store_trials& stores)
+  /// `exchange` is the address that its tickets have, and `stores_by` what is to decide between
+  /// kinds of stores. The configuration has a `stream_from`.
+  exchange_core(const void* exchange, const parts& own_parts, store_reason stores_by)
       : exchange_{exchange},
         parts_{own_parts},
         messages_{own_parts.window, own_parts.map},
         protocol_{&control_protocol::of(own_parts.batches.at(0).leaving.geometry())},
-        stores_{stores} {}
+        stores_{*own_parts.config.stream_from, stores_by, own_parts.config.in_flight} {}
 
   [[nodiscard]] std::uint64_t next_dispatch() const noexcept override {
     return parts_.batches.latest() + 1;
@@ -200,17 +201,21 @@ class exchange_core final : public exchange_engine {
   [[nodiscard]] static double part_of(std::size_t count) noexcept {
     return 1.0 / static_cast<double>(std::max<std::size_t>(count, 1));
   }
-  /// Does `work`. If the batch is timed, and on lane 0, adds the time that it takes, times `share`.
+  /// Returns whether a lane times its part of the batch: lane 0, if the batch is timed.
+  [[nodiscard]] static bool times(const batch& this_batch, lane caller) noexcept {
+    return this_batch.stores.timed && caller.index == 0;
+  }
+  /// Does `work`. If the lane times it, adds the time that it takes, times `share`.
   template <class Work>
   void timed(batch& this_batch, lane caller, double share, Work&& work) const {
-    if (!this_batch.stores.timed || caller.index != 0) return work();
+    if (!times(this_batch, caller)) return work();
     const auto start = std::chrono::steady_clock::now();
     work();
     const std::chrono::duration<double, std::micro> spent =
         std::chrono::steady_clock::now() - start;
     this_batch.stores.us_per_token += spent.count() * share;
   }
-  /// Reads what one of `lanes` lanes would read of the rows that arrived, if the batch is timed.
+  /// Reads what one of `lanes` lanes would read of the rows that arrived.
   void read_rows(const batch& this_batch, std::size_t lanes) const noexcept;
 
   /// Records a failure of this lane, which the next `serial` reports. order: relaxed; `serial`

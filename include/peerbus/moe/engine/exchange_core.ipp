@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <cstring>
 
-#include <peerbus/core/align.hpp>
+#include <peerbus/core/read_once.hpp>
 #include <peerbus/moe/control/control_protocol.hpp>
 #include <peerbus/moe/engine/check_options.hpp>
 #include <peerbus/moe/engine/check_sum.hpp>
@@ -39,10 +37,10 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::dispatch_recv(
   serial(options.as, until, [&] {
     refused_ = end_dispatch(*received, until, options.waited);
     if (refused_) return;
-    // As if this rank received as many rows as it sends.
-    timed(*received, options.as,
-          static_cast<double>(parts_.map.copies) * part_of(received->arriving.rows()),
-          [&] { read_rows(*received, options.as.count); });
+    if (times(*received, options.as))  // As if this rank received as many rows as it sends.
+      timed(*received, options.as,
+            static_cast<double>(parts_.map.copies) * part_of(received->arriving.rows()),
+            [&] { read_rows(*received, options.as.count); });
     arrived(*received);
   });
   return refused_;
@@ -165,27 +163,15 @@ PEERBUS_INLINE store_choice exchange_core::stores_for(std::size_t tokens) const 
   return found;
 }
 
-/// Reads a word of each cache line, as a trial wants to know what that takes.
-inline void read_once(std::span<const std::byte> bytes) noexcept {
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i + sizeof(sum) <= bytes.size(); i += cache_line_bytes) {
-    std::uint64_t word;
-    std::memcpy(&word, bytes.data() + i, sizeof(word));
-    sum += word;
-  }
-  asm volatile("" : : "r"(sum));  // Otherwise nobody would need the sum.
-}
-
 PEERBUS_INLINE void exchange_core::read_rows(const batch& this_batch,
                                              std::size_t lanes) const noexcept {
-  if (!this_batch.stores.timed) return;
   const set_view rows = local_set(this_batch);
   for (std::size_t block = 0; block < this_batch.arriving.blocks(); ++block)
     for (std::size_t source = 0; source < group().size(); ++source) {
       const auto arrived = this_batch.arriving.from(block, rank_id{source});
       const std::byte* const begin = rows.row(arrived[0]);
       const auto bytes = static_cast<std::size_t>(rows.row(arrived[1]) - begin);
-      read_once({begin, bytes / lanes});
+      peerbus::detail::read_once({begin, bytes / lanes});
     }
 }
 
@@ -304,13 +290,16 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::finish_combine(
   };
   combine_sum sum = wanted;
   if (parts_.map.logfmt_outputs) sum.is_coded = is_coded;
-  timed(this_batch, caller, part_of(this_batch.leaving.tokens()), [&] {
-    record(parts_.path.sum(on_path(this_batch), sum, caller));
-    if (!this_batch.stores.timed || caller.index != 0) return;
-    const lane::range own = caller.share(this_batch.leaving.tokens());
-    const std::size_t hidden = parts_.config.hidden;
-    read_once(std::as_bytes(sum.out.subspan(own.begin * hidden, (own.end - own.begin) * hidden)));
-  });
+  const std::size_t tokens = this_batch.leaving.tokens();
+  timed(this_batch, caller, part_of(tokens),
+        [&] { record(parts_.path.sum(on_path(this_batch), sum, caller)); });
+  if (times(this_batch, caller))
+    timed(this_batch, caller, part_of(tokens), [&] {
+      const lane::range own = caller.share(tokens);
+      const std::size_t hidden = parts_.config.hidden;
+      peerbus::detail::read_once(
+          std::as_bytes(sum.out.subspan(own.begin * hidden, (own.end - own.begin) * hidden)));
+    });
   serial(caller, until, [&] {
     require_success(step_of(this_batch, phase::outputs));
     if (this_batch.stores.timed) stores_.add(this_batch.stores);

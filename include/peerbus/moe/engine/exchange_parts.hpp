@@ -7,11 +7,11 @@
 #include <peerbus/communicator/any_window.hpp>
 #include <peerbus/core/function_ref.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/control/store_trials.hpp>
 #include <peerbus/moe/engine/batch_ring.hpp>
 #include <peerbus/moe/engine/exchange_core.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/path/any_row_path.hpp>
+#include <peerbus/moe/stores.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -21,16 +21,17 @@ using row_path_maker =
 
 /// The parts of an exchange, without types: one has one, and one that relays has two.
 struct exchange_parts {
-  /// Takes the window `made`. `exchange` is the address that tickets have.
+  /// Takes the window `made`. `exchange` is the address that tickets have, and `stores_by` what is
+  /// to decide between kinds of stores.
   exchange_parts(const void* exchange, const exchange_config& agreed, const memory_map& places,
-                 std::unique_ptr<any_window> made, batch_ring plans, const store_trials& stores,
+                 std::unique_ptr<any_window> made, batch_ring plans, store_reason stores_by,
                  row_path_maker make_row_path)
       : config{agreed},
         map{places},
         window{std::move(made)},
         batches{std::move(plans)},
         path{make_row_path(*window, map)},
-        core{exchange, {config, map, *window, batches, *path}, stores} {}
+        core{exchange, {config, map, *window, batches, *path}, stores_by} {}
   exchange_parts(const exchange_parts&) = delete;
   exchange_parts& operator=(const exchange_parts&) = delete;
   ~exchange_parts() = default;

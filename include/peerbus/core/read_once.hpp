@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <peerbus/core/align.hpp>
+
+namespace peerbus::detail {
+
+/// Reads one byte of every cache line, which brings all lines near, for what that takes or leaves.
+inline void read_once(std::span<const std::byte> bytes) noexcept {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < bytes.size(); i += cache_line_bytes)
+    sum += static_cast<std::uint64_t>(bytes[i]);
+  asm volatile("" : : "r"(sum));  // Otherwise nobody would need the sum.
+}
+
+}  // namespace peerbus::detail
