@@ -77,6 +77,7 @@ std::variant<options, int> parse(int argc, char** argv) {
   line.add("--scratch", chosen.team.scratch_bytes, "team_options::scratch_bytes").bytes();
   line.add("--one-shot", chosen.team.one_shot_bytes, "team_options::one_shot_bytes").bytes();
   line.add("--window-bytes", chosen.team.window_bytes, "team_options::window_bytes").bytes();
+  line.add("--private-bytes", chosen.team.private_bytes, "team_options::private_bytes").bytes();
   line.add("--stream-bytes", chosen.team.stream_bytes, "team_options::stream_bytes").bytes();
   line.add("--algorithm", by, "team_options::algorithm, wherever it is possible")
       .one_of({algorithms.begin(), algorithms.end()});

@@ -29,6 +29,7 @@
 #include <peerbus/collective/detail/page_exchange.ipp>
 #include <peerbus/collective/detail/part_exchange.ipp>
 #include <peerbus/collective/detail/part_tables.ipp>
+#include <peerbus/collective/detail/private_reads.ipp>
 #include <peerbus/collective/detail/sum_with_residual.ipp>
 #include <peerbus/collective/detail/two_level_gather.ipp>
 #include <peerbus/collective/detail/two_shots.ipp>
@@ -51,6 +52,7 @@
 #include <peerbus/core/lane_pool.ipp>
 #include <peerbus/core/mapping.ipp>
 #include <peerbus/core/memory_file.ipp>
+#include <peerbus/core/process_memory.ipp>
 #include <peerbus/core/signal.ipp>
 #include <peerbus/core/system_error.ipp>
 #include <peerbus/core/text.ipp>

@@ -2,6 +2,7 @@
 // ctest: tsan timeout=400
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include <doctest/doctest.h>
@@ -10,6 +11,7 @@
 #include <peerbus/collective/measure_costs.hpp>
 #include <peerbus/collective/reduction.hpp>
 #include <peerbus/collective/team.hpp>
+#include <peerbus/core/copy.hpp>
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -43,6 +45,20 @@ using indirect_threads = test::threads_over<test::indirect<peerbus::loopback>>;
 using partly_direct_threads = test::threads_over<test::partly_direct<peerbus::loopback>>;
 using three_hosts = test::threads_over<test::lazy_planes<3>>;
 using background_threads = test::threads_over<test::background<peerbus::loopback>>;
+
+/// Reads private memory by loads, which ThreadSanitizer sees, unlike the kernel's.
+class loading : public peerbus::loopback {
+ public:
+  using peerbus::loopback::loopback;
+  [[nodiscard]] peerbus::errc get_private(peerbus::rank_id, const window&, std::uint64_t address,
+                                          std::span<std::byte> target) noexcept {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    const auto* const source = reinterpret_cast<const std::byte*>(address);
+    peerbus::detail::copy_bytes(target.data(), source, target.size());
+    return peerbus::errc::ok;
+  }
+};
+using loading_threads = test::threads_over<loading>;
 
 /// Rank 0 has left when rank 1 raises signal 4, by which its channels tell of a slice it has taken.
 class departed : public peerbus::loopback {
@@ -106,6 +122,21 @@ TEST_CASE("a lane that does not come is named") {
 
 TEST_CASE("lanes in different calls are named") {
   collective_suite::on_team<loopback_threads>(1, collective_suite::check_lanes_of_different_calls);
+}
+
+TEST_CASE("operands in private memory") {
+  for (const std::size_t ranks : {2U, 5U})
+    for (const collective_suite::team_options& options :
+         {collective_suite::team_options{.private_bytes = 1},
+          collective_suite::team_options{.scratch_bytes = 10240, .private_bytes = 1}}) {
+      collective_suite::on_team<loading_threads>(ranks, collective_suite::check_small, options);
+      collective_suite::on_team<loading_threads>(ranks, collective_suite::check_halves, options);
+      collective_suite::on_team<loading_threads>(ranks, collective_suite::check_parts, options);
+    }
+  collective_suite::on_team<loading_threads>(
+      2, [](auto& on) { collective_suite::check_lanes(on, 3); }, {.private_bytes = 1});
+  collective_suite::on_channels_of_all_sizes<loading_threads>(
+      collective_suite::check_messages, {.scratch_bytes = 12288, .private_bytes = 1});
 }
 
 TEST_CASE("each algorithm in halves") {

@@ -520,3 +520,23 @@ struct near_miss : complete {
 };
 static_assert(peerbus::transport<near_miss>, "the window cannot be assigned");
 #endif
+
+#if PEERBUS_CASE == 51
+// case 51: expect "static.assert.*failed.*get_private may throw"
+struct near_miss : complete {
+  static constexpr peerbus::transport_refinements refines{.private_memory = true};
+  using complete::complete;
+  [[nodiscard]] errc get_private(rank_id, const window&, std::uint64_t, std::span<std::byte>);
+};
+static_assert(peerbus::transport<near_miss>, "get_private may throw");
+#endif
+
+#if PEERBUS_CASE == 52
+// case 52: expect "static.assert.*failed.*get_private is not named"
+struct near_miss : complete {
+  using complete::complete;
+  [[nodiscard]] errc get_private(rank_id, const window&, std::uint64_t,
+                                 std::span<std::byte>) noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "get_private is not named");
+#endif

@@ -33,6 +33,22 @@ def same(result, expected):
     assert (result == expected).all()
 
 
+def large_operands():
+    """Peers read them in the memory of numpy, where the kernel lets them."""
+    assert peerbus.permit_private_reads() in (True, False)
+    comm = peerbus.Communicator()
+    rows = [given(each, (20_000,), "float32") for each in range(comm.size)]
+    same(comm.all_gather(rows[comm.rank]), numpy.stack(rows))
+    x = numpy.stack([rows[comm.rank] + each for each in range(comm.size)])
+    same(comm.all_to_all(x), numpy.stack([row + comm.rank for row in rows]))
+    with comm.channels() as channels:
+        came = numpy.zeros(200_000, "float32")
+        sent = numpy.tile(rows[comm.rank], 10)
+        other = comm.size - 1 - comm.rank
+        channels.batch_send_recv([(sent, other)], [(came, other)])
+        same(came, numpy.tile(rows[other], 10))
+
+
 def moves(comm):
     rank, size = comm.rank, comm.size
     for dtype in ("float32", "uint16", "uint8", "bool", "complex128"):
@@ -571,6 +587,9 @@ class Tests(unittest.TestCase):
     def test_operations(self):
         for ranks in (1, 2, 3):
             run(ranks, everything)
+
+    def test_large_operands(self):
+        run(2, large_operands)
 
     @needs_torch
     def test_torch(self):

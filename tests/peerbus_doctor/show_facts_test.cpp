@@ -46,7 +46,8 @@ facts of_everything() {
                 .open_files = {1024, unlimited},
                 .file_size = {},
                 .memory_file_trouble = "no memfd",
-                .pidfd_trouble = ""};
+                .pidfd_trouble = "",
+                .private_memory_trouble = "ptrace_scope"};
   own.rdma.is_built = true;
   own.rdma.listed = {"mlx5_0", "mlx5_1"};
   own.rdma.devices = {{.name = "mlx5_0",
@@ -107,6 +108,7 @@ TEST_CASE("every fact is shown, in its place") {
       "size no limit\n"
       "  memfd       no memfd\n"
       "  pidfd       works\n"
+      "  vm_readv    ptrace_scope\n"
       "  RDMA        mlx5_0: regions up to no limit, atomics\n"
       "              port 1: active, Ethernet, MTU 4096\n"
       "                GID 3: ::ffff:10.0.0.1 (RoCE v2)\n"
@@ -135,7 +137,8 @@ TEST_CASE("every fact is shown, in its place") {
       R"("reserved_huge_pages":4,"free_huge_pages":2,"dev_shm":67108864},)"
       R"("limits":{"locked_memory":{"soft":8388608,"hard":null},"may_exceed_locked_memory":true,)"
       R"("open_files":{"soft":1024,"hard":null},"file_size":{"soft":null,"hard":null},)"
-      R"("memory_file_trouble":"no memfd","pidfd_trouble":""},"rdma":{"built":true,)"
+      R"("memory_file_trouble":"no memfd","pidfd_trouble":"",)"
+      R"("private_memory_trouble":"ptrace_scope"},"rdma":{"built":true,)"
       R"("listed":["mlx5_0","mlx5_1"],"devices":[{"name":"mlx5_0","trouble":"",)"
       R"("largest_region":18446744073709551615,"atomics":true,"ports":[{"number":1,)"
       R"("state":"active","link_layer":"Ethernet","mtu":4096,"gids":[{"index":3,)"
@@ -172,6 +175,7 @@ TEST_CASE("facts that are not known") {
       "file size no limit\n"
       "  memfd       works\n"
       "  pidfd       works\n"
+      "  vm_readv    works\n"
       "  RDMA        not looked at, as this program was built without libibverbs; in "
       "/sys/class/infiniband: a, b\n";
   constexpr std::string_view values =
@@ -183,7 +187,8 @@ TEST_CASE("facts that are not known") {
       R"("huge_pages_of_windows":"","huge_pages_of_process":"","reserved_huge_pages":0,)"
       R"("free_huge_pages":0,"dev_shm":null},"limits":{"locked_memory":{"soft":null,"hard":null},)"
       R"("may_exceed_locked_memory":false,"open_files":{"soft":null,"hard":null},)"
-      R"("file_size":{"soft":null,"hard":null},"memory_file_trouble":"","pidfd_trouble":""},)"
+      R"("file_size":{"soft":null,"hard":null},"memory_file_trouble":"","pidfd_trouble":"",)"
+      R"("private_memory_trouble":""},)"
       R"("rdma":{"built":false,"listed":["a","b"],"devices":[]}})";
   const shown_facts shown = show(of_nothing());
   CHECK(shown.text == text);

@@ -143,6 +143,38 @@ TEST_CASE_TEMPLATE("signal_each raises at all peers or, if one does not exist, a
         }) == 0);
 }
 
+TEST_CASE_TEMPLATE("get_private reads memory that lies in no window", Transport, peerbus::loopback,
+                   peerbus::unified_bus) {
+  CHECK(on_ranks<Transport>(3, [](Transport& bus, direct_window& window) {
+          const std::size_t mine = window.mine().index();
+          const std::vector<std::byte> own(10'000, static_cast<std::byte>(mine + 1));
+          const std::uint64_t address = reinterpret_cast<std::uintptr_t>(own.data());
+          test::expect_ok(bus.put(window.mine(), window, 0, std::as_bytes(std::span{&address, 1})),
+                          "the address");
+          const auto meet = [&](std::uint64_t value) {
+            const auto until = deadline::after(std::chrono::seconds{30});
+            for (std::uint32_t r = 0; r < 3; ++r)
+              test::expect_ok(bus.signal(rank_id{r}, window, static_cast<signal_id>(mine), value),
+                              "signal");
+            for (std::uint32_t r = 0; r < 3; ++r)
+              test::expect_ok(bus.wait(window, signal_id{r}, value, until, rank_id{r}), "wait");
+          };
+          meet(1);
+          for (std::size_t r = 0; r < 3; ++r) {
+            std::uint64_t theirs = 0;
+            std::vector<std::byte> read(9'999);
+            test::expect_ok(
+                bus.get(rank_id{r}, window, 0, std::as_writable_bytes(std::span{&theirs, 1})),
+                "the peer's address");
+            test::expect_ok(bus.get_private(rank_id{r}, window, theirs + 1, read), "get_private");
+            test::expect(read == std::vector(read.size(), static_cast<std::byte>(r + 1)), "bytes");
+          }
+          test::expect_code(bus.get_private(rank_id{3}, window, address, {}), errc::out_of_range,
+                            "a rank that does not exist");
+          meet(2);
+        }) == 0);
+}
+
 TEST_CASE("memory that no window can be made of is refused on all ranks") {
   const int worst_status = peerbus::run_threads(3, [](peerbus::bootstrap& boot) {
     peerbus::loopback bus{boot};

@@ -4,7 +4,9 @@
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -134,6 +136,25 @@ std::string try_pidfd() {
 #endif
 }
 
+std::string try_private_memory() {
+  // A child stands for a peer: where Yama restricts the call, it may read no memory of its parent.
+  char word = 0;
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child < 0) return peerbus::describe_errno(errno);
+  if (child == 0) {
+    char read = 0;
+    const iovec local{&read, 1};
+    const iovec remote{&word, 1};
+    ::_exit(::process_vm_readv(parent, &local, 1, &remote, 1, 0) == 1 ? 0 : errno);
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0)
+    if (errno != EINTR) return peerbus::describe_errno(errno);
+  if (!WIFEXITED(status)) return "the process that tried it was killed";
+  return WEXITSTATUS(status) == 0 ? std::string{} : peerbus::describe_errno(WEXITSTATUS(status));
+}
+
 }  // namespace
 
 host_facts collect_host(const std::string& root) {
@@ -197,6 +218,7 @@ limit_facts collect_limits(const std::string& root) {
       (std::strtoull(granted.c_str(), nullptr, 16) >> cap_ipc_lock & 1U) != 0;
   limits.memory_file_trouble = try_memory_file();
   limits.pidfd_trouble = try_pidfd();
+  limits.private_memory_trouble = try_private_memory();
   return limits;
 }
 

@@ -127,6 +127,15 @@ void judge_limits(const limit_facts& limits, const purpose& wanted, findings_abo
                          "deadline"),
                   "use Linux 5.3 or later, and allow pidfd_open in the seccomp filter of the "
                   "container (docker run --security-opt seccomp=FILE)");
+  if (limits.private_memory_trouble.empty())
+    found.ok("ranks can read each other's private memory (process_vm_readv)");
+  else
+    found.note(
+        concat("ranks cannot read each other's private memory: ", limits.private_memory_trouble,
+               "; large operands of collectives are copied twice"),
+        "call peerbus::permit_private_reads() in each rank, or set "
+        "kernel.yama.ptrace_scope=0; allow process_vm_readv in the seccomp filter of the "
+        "container");
 }
 
 /// Returns whether the device has a port that `verbs` can use.

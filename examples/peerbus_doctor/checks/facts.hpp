@@ -86,6 +86,8 @@ struct limit_facts {
   soft_and_hard file_size;
   std::string memory_file_trouble;  ///< why there are no memory files; empty if there are
   std::string pidfd_trouble;        ///< why there are no pidfds; empty if there are
+  /// Why processes may not read each other's private memory; empty if they may.
+  std::string private_memory_trouble;
 };
 
 struct gid {

@@ -143,7 +143,8 @@ void show(shown_facts& shown, const limit_facts& limits) {
                             {"open_files", limit_of(limits.open_files)},
                             {"file_size", limit_of(limits.file_size)},
                             {"memory_file_trouble", limits.memory_file_trouble},
-                            {"pidfd_trouble", limits.pidfd_trouble}};
+                            {"pidfd_trouble", limits.pidfd_trouble},
+                            {"private_memory_trouble", limits.private_memory_trouble}};
   const auto number = [](std::uint64_t value) {
     return value == unlimited ? std::string{"no limit"} : std::to_string(value);
   };
@@ -157,7 +158,8 @@ void show(shown_facts& shown, const limit_facts& limits) {
                          number(limits.open_files.soft), " (hard ", number(limits.open_files.hard),
                          "), file size ", describe_bytes(limits.file_size.soft))) +
       report_line("memfd", works_unless(limits.memory_file_trouble)) +
-      report_line("pidfd", works_unless(limits.pidfd_trouble));
+      report_line("pidfd", works_unless(limits.pidfd_trouble)) +
+      report_line("vm_readv", works_unless(limits.private_memory_trouble));
 }
 
 /// Shows a port: its lines are added to `text`. Returns the values.

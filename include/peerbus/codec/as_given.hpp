@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <peerbus/codec/concept.hpp>
+#include <peerbus/core/copy.hpp>
 #include <peerbus/core/fp8.hpp>
 
 namespace peerbus::codec {
@@ -32,8 +33,8 @@ class fp8_e4m3_as_given {
 
   void encode(std::span<const token> codes, std::span<std::byte> row,
               std::span<std::byte>) const noexcept {
-    // An empty span may hold a null pointer, which memcpy does not accept.
-    if (!codes.empty()) std::memcpy(row.data(), codes.data(), codes.size_bytes());
+    const auto bytes = std::as_bytes(codes);
+    peerbus::detail::copy_bytes(row.data(), bytes.data(), bytes.size());
   }
 
   void decode(std::span<const std::byte> row, std::span<const std::byte>,

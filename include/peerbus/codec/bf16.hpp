@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
 #include <span>
 #include <string_view>
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/copy.hpp>
 #include <peerbus/core/placed.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 
@@ -39,8 +39,8 @@ class bf16 {
 
   void encode(std::span<const element> token, std::span<std::byte> row,
               std::span<std::byte>) const noexcept {
-    // An empty span may hold a null pointer, which memcpy does not accept.
-    if (!token.empty()) std::memcpy(row.data(), token.data(), token.size_bytes());
+    const auto bytes = std::as_bytes(token);
+    peerbus::detail::copy_bytes(row.data(), bytes.data(), bytes.size());
   }
 
   void decode(std::span<const std::byte> row, std::span<const std::byte>,

@@ -3,7 +3,6 @@
 
 #include <concepts>
 #include <cstddef>
-#include <cstring>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -13,7 +12,6 @@
 #include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/coded_gather.hpp>
-#include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
@@ -21,6 +19,7 @@
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator/window.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/copy.hpp>
 #include <peerbus/core/placed.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 
@@ -55,7 +54,7 @@ auto decoder_to(const Codec& codec, const coded_shape& shape, T* out) noexcept {
     if constexpr (std::same_as<T, float>) {
       codec.decode(row, scales, {token, shape.hidden});
     } else if constexpr (decodes_by_copying<Codec, T>) {
-      std::memcpy(token, row.data(), row.size());
+      peerbus::detail::copy_bytes(reinterpret_cast<std::byte*>(token), row.data(), row.size());
     } else {
       codec.decode(row, scales, scratch);
       kernel::best().narrow(scratch.data(), shape.hidden, token);
@@ -67,8 +66,10 @@ auto decoder_to(const Codec& codec, const coded_shape& shape, T* out) noexcept {
 inline auto copier_to(const coded_shape& shape, const coded_rows& out) noexcept {
   return [&shape, &out](std::size_t index, const coded_place<const std::byte>& place,
                         std::span<float>) noexcept {
-    copy_bytes(out.rows.data() + index * shape.row_bytes, place.row, shape.row_bytes);
-    copy_bytes(out.scales.data() + index * shape.scale_bytes, place.scales, shape.scale_bytes);
+    peerbus::detail::copy_bytes(out.rows.data() + index * shape.row_bytes, place.row,
+                                shape.row_bytes);
+    peerbus::detail::copy_bytes(out.scales.data() + index * shape.scale_bytes, place.scales,
+                                shape.scale_bytes);
   };
 }
 

@@ -18,6 +18,9 @@ namespace peerbus::collective {
 struct channel_map {
   /// The bytes that describe a message, before the payload of a slot and in a line.
   static constexpr std::size_t header_bytes = cache_line_bytes;
+  /// Where these bytes have a word of their own: in a slot, where the message lies at its sender,
+  /// or 0; in a line, which message could not be read there.
+  static constexpr std::size_t word_at = header_bytes - sizeof(std::uint64_t);
   /// The slots, and the lines, that a pair of ranks uses in turn.
   static constexpr std::size_t generations = 2;
 

@@ -27,6 +27,11 @@ struct channel_options {
   /// The memory at each rank through which messages travel in slices, in bytes. More memory means
   /// fewer and longer slices.
   std::size_t scratch_bytes = std::size_t{1} << 20U;
+  /// The least message, in bytes, that its receiver reads in the private memory of the sender, in
+  /// one copy, where memory of peers loads and stores and the kernel permits that. Messages of two
+  /// slices and less always travel in slices, so that their senders do not wait until they are
+  /// received. If a receiver finds that it cannot read, the message comes in slices after all.
+  std::size_t private_bytes = std::size_t{64} << 10U;
 };
 
 /// The memory through which the ranks of a communicator send each other messages by `send`, `recv`
@@ -40,12 +45,13 @@ struct channel_options {
 ///
 /// Cost: a message takes ceil(bytes / `map().slot_bytes`) slices, at least one. Each byte is
 /// written once by the sender, put if the receiver's memory does not load and store, and copied
-/// once by the receiver. The sender raises a signal for each slice; the receiver raises one for
-/// each slice and one for each message. No operation allocates, unless it fails.
-/// Memory: `map().total_bytes()` at each rank.
-/// Threads: one operation at a time, whole or in halves (`pending_messages`), by one lane.
-/// Different channels, teams, and the communicator itself, may be used at the same time. Channels
-/// are neither copied nor moved.
+/// once by the receiver. A message that is read in private memory takes one slice, which is empty
+/// if its receiver has come first, and all bytes that are not in it are copied once. The sender
+/// raises a signal for each slice; the receiver raises one for each slice and one for each message.
+/// No operation allocates, unless it fails. Memory: `map().total_bytes()` at each rank. Threads:
+/// one operation at a time, whole or in halves (`pending_messages`), by one lane. Different
+/// channels, teams, and the communicator itself, may be used at the same time. Channels are neither
+/// copied nor moved.
 class channels {
  public:
   /// The least size of a slice, in bytes.
@@ -94,6 +100,7 @@ class channels {
                        deadline until);
 
   std::unique_ptr<detail::channel_memory> memory_;
+  channel_options options_;
   std::uint64_t calls_ = 0;
   bool is_pending_ = false;  // Whether the latest call lacks its second half.
 };

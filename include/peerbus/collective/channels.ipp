@@ -14,7 +14,8 @@ PEERBUS_INLINE channels::channels(rank_group& group, window_source make_window,
                                   const channel_options& options, const channel_map& map,
                                   deadline until)
     : memory_{(agree_on(group, options, map, until),
-               detail::make_channel_memory(group, make_window, map, until))} {}
+               detail::make_channel_memory(group, make_window, map, until))},
+      options_{options} {}
 
 PEERBUS_INLINE void channels::agree_on(rank_group& group, const channel_options& options,
                                        const channel_map& map, deadline until) {
@@ -26,7 +27,8 @@ PEERBUS_INLINE void channels::agree_on(rank_group& group, const channel_options&
                                 ", which gives each of ", map.ranks, " ranks slices of ",
                                 map.slot_bytes, " bytes, expected at least ", least_slot_bytes)};
   const std::array values{declared{"scratch_bytes", options.scratch_bytes},
-                          declared{"slot_bytes", map.slot_bytes}};
+                          declared{"slot_bytes", map.slot_bytes},
+                          declared{"private_bytes", options.private_bytes}};
   group.agree("collective::channels", values, until, objection);
 }
 

@@ -11,11 +11,11 @@
 #include <peerbus/collective/all_gather.hpp>
 #include <peerbus/collective/all_reduce.hpp>
 #include <peerbus/collective/call_options.hpp>
-#include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/cost_names.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/measure_costs.hpp>
 #include <peerbus/collective/reduction.hpp>
+#include <peerbus/core/copy.hpp>
 #include <peerbus/core/function_ref.hpp>
 
 namespace peerbus::collective::detail {
@@ -79,8 +79,9 @@ PEERBUS_INLINE access_costs measure_access(const measured_teams& teams,
 
   const std::array<const std::byte*, 2> both{input.data(), output.data()};
   const reducer add = reducer::of<float>(sum{});
-  costs.near_byte_ns =
-      clock.time([&] { copy_bytes(output.data() + slice, input.data(), slice); }) / size;
+  costs.near_byte_ns = clock.time([&] {
+    peerbus::detail::copy_bytes(output.data() + slice, input.data(), slice);
+  }) / size;
   costs.reduce_byte_ns =
       clock.time([&] { add(output.data(), both, slice / sizeof(float)); }) / (2 * size);
 

@@ -19,13 +19,15 @@ namespace peerbus::collective {
 /// on did the first half. A rank may compute between the halves. For the other ranks it makes no
 /// difference whether a rank calls an operation whole or in halves.
 ///
-/// The first half publishes the first slice of the input, or the place of an input `in_window`. It
-/// waits for no rank. So a rank that computes does not delay an operation of one slice by
-/// `one_shot` at its peers, nor one that has no other algorithm, except the variable forms.
-/// Further slices, the further rounds of other algorithms, and the round that ends an operation on
-/// operands in a window take the second half of all ranks. A larger `team_options::scratch_bytes`
-/// makes slices larger. The first half of a variable form tells the peers the sizes of their parts,
-/// and all data moves in the second half.
+/// The first half publishes the first slice of the input, or the place of an input `in_window` or
+/// in private memory. It waits for no rank. So a rank that computes does not delay an operation of
+/// one slice by `one_shot` at its peers, nor one that has no other algorithm, except the variable
+/// forms. Further slices, the further rounds of other algorithms, and the round that ends an
+/// operation on operands that peers read in a window, or in private memory
+/// (`team_options::private_bytes`: 8 KiB of a rank for another and more, unless set), take the
+/// second half of all ranks. A larger `team_options::scratch_bytes` makes slices larger. The first
+/// half of a variable form tells the peers the sizes of their parts, and all data moves in the
+/// second half.
 ///
 /// From the first half on until `finish` returns, operands belong to the operation: the input must
 /// not change, the output must not be accessed, and both must live. An operand `in_window` in place

@@ -25,8 +25,8 @@ namespace peerbus::collective {
 /// only sent.
 ///
 /// Returns when this rank's inputs may be reused and its outputs are complete. A send is complete
-/// once the peer has come to the message and all of it is on its way, so `send` may wait for
-/// `recv`.
+/// once the peer has come to the message and all of it is on its way, or read by the peer
+/// (`channel_options::private_bytes`), so `send` may wait for `recv`.
 ///
 /// Cost: as `channels` says. To find overlaps, each output is compared with every other range of
 /// the batch. While several messages are awaited and none moves, the rank looks at one after the

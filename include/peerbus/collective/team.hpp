@@ -12,6 +12,9 @@
 #include <peerbus/collective/detail/algorithm_choice.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/page_exchange.hpp>
+#include <peerbus/collective/detail/private_reads.hpp>
+#include <peerbus/collective/read_choice.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team_map.hpp>
 #include <peerbus/communicator/any_window.hpp>
 #include <peerbus/communicator/communicator.hpp>
@@ -48,6 +51,16 @@ struct team_options {
   /// forms, in which contributions differ, read all of them in the window. Empty: 1 KiB, or 32 KiB
   /// where ranks share cores, so that a round takes longer.
   std::optional<std::size_t> window_bytes{};
+  /// The least contribution of a rank to another one, in bytes, that the peer reads in the private
+  /// memory of that rank, in one copy, instead of from a page. That takes two rounds, as operands
+  /// in windows do, and a system call. Operations that reduce stage
+  /// theirs, and so does an `all_to_all` that is in place on a rank. If the kernel does not let a
+  /// rank read the memory of a peer, or no longer, the call in which that shows stages operands
+  /// after all, and so do all later ones. Empty: both ways are tried from 8 KiB on, for each
+  /// operation and size, in calls 5 to 28 and seldom later; `reads_for` says what was found. Until
+  /// then, 32 KiB, and never where ranks share cores and several of them read the same bytes. No
+  /// effect over transports without loads.
+  std::optional<std::size_t> private_bytes{};
   /// The least part of an operand, in bytes, that a rank writes to its page by streaming stores.
   /// Plain stores wait until the peer's cache has given up each line that it last read. Operations
   /// that reduce, calls of several lanes, and parts of 256 KiB and more (512 KiB in operations with
@@ -89,7 +102,8 @@ struct team_options {
 /// Cost: over a direct transport each round costs a signal, and a cache line from each peer, in
 /// which the first 32 bytes of the payload lie. Over others it costs a signal to each peer. No
 /// operation allocates, unless it fails.
-/// Memory: `map().total_bytes()` at each rank, and 20 KiB of the process for the meetings of lanes.
+/// Memory: `map().total_bytes()` at each rank, and of the process 20 KiB for the meetings of lanes
+/// and 30 KiB for trials.
 /// Threads: one operation of a team at a time, by one thread or by several lanes
 /// (`call_options::as`). Different teams, and the communicator itself, may be used at the same
 /// time. A team is neither copied nor moved.
@@ -139,6 +153,12 @@ class team {
   /// Returns the costs by which the team chooses algorithms.
   [[nodiscard]] access_costs costs() const noexcept {
     return detail::costs_from(options_.costs, shape_.access);
+  }
+  /// Returns whether peers read the rows of an operation, of `bytes` bytes from a rank to another,
+  /// in private memory, and why. Says nothing of operands in windows.
+  /// Cost: a look into a table.
+  [[nodiscard]] read_choice reads_for(operation_kind what, std::size_t bytes) const noexcept {
+    return private_.choice(what, bytes);
   }
   /// Returns the algorithm that an operation takes for an input of `bytes` bytes at each rank, or
   /// for an output of so many bytes of `reduce_scatter`. Says nothing of operands in windows.
@@ -197,6 +217,7 @@ class team {
   team_options options_;
   const void* windows_from_;  // The transport of the windows in which operands may lie.
   std::unique_ptr<detail::page_exchange> pages_;
+  detail::private_reads private_;
   team_shape shape_;
   detail::algorithm_choice choice_;
   std::uint64_t calls_ = 0;

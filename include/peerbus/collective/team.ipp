@@ -17,6 +17,9 @@ PEERBUS_INLINE team::team(const origin& comm, const team_options& options, deadl
       windows_from_{comm.bus},
       pages_{detail::make_page_exchange(comm.group, comm.boot, comm.access, comm.make_window,
                                         map_over(comm.access, comm.group.size(), options_), until)},
+      private_{*pages_, comm.boot.shares_cores(),
+               comm.access == page_access::loads ? options_.private_bytes
+                                                 : std::numeric_limits<std::size_t>::max()},
       shape_{map(), comm.access, std::max<std::size_t>(pages_->groups().ranks_per_group(), 1)},
       choice_{
           shape_, costs(), {options_.algorithm, options_.one_shot_bytes, options_.may_reorder}} {}
@@ -52,6 +55,8 @@ PEERBUS_INLINE team_options team::agreed_options(const origin& comm, const team_
                               ? declared{"one_shot_bytes", *options.one_shot_bytes}
                               : declared{"one_shot_bytes", "as the costs say"},
                           declared{"window_bytes", options.window_bytes.value_or(0)},
+                          options.private_bytes ? declared{"private_bytes", *options.private_bytes}
+                                                : declared{"private_bytes", "found by trial"},
                           declared{"algorithm", name_of(options.algorithm)},
                           declared{"may_reorder", options.may_reorder ? "true" : "false"},
                           declared{"hash of costs", options.costs.hash()},

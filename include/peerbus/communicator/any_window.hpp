@@ -69,6 +69,10 @@ class any_window {
   /// Reads from the part of a peer. Done after `settle`.
   [[nodiscard]] virtual errc get(rank_id peer, std::size_t offset,
                                  std::span<std::byte> target) noexcept = 0;
+  /// Reads private memory of a peer's process, from an address there. Complete on return.
+  /// `unsupported` also if the transport does not read private memory.
+  [[nodiscard]] virtual errc get_private(rank_id peer, std::uint64_t address,
+                                         std::span<std::byte> target) noexcept = 0;
   /// Waits for a signal in the part of `owner`: this rank, or any if the window `is_direct`.
   /// `raiser` is the rank that is to raise the signal.
   [[nodiscard]] virtual errc wait_at(rank_id owner, signal_id id, std::uint64_t value,
@@ -126,6 +130,10 @@ class any_window_over final : public any_window {
   [[nodiscard]] errc get(rank_id peer, std::size_t offset,
                          std::span<std::byte> target) noexcept override {
     return bus_->get(peer, memory_.memory(), offset, target);
+  }
+  [[nodiscard]] errc get_private(rank_id peer, std::uint64_t address,
+                                 std::span<std::byte> target) noexcept override {
+    return detail::get_private(*bus_, peer, memory_.memory(), address, target);
   }
   [[nodiscard]] errc wait_at(rank_id owner, signal_id id, std::uint64_t value, deadline until,
                              rank_id raiser) noexcept override {

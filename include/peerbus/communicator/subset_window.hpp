@@ -34,6 +34,10 @@ class subset_window final : public any_window {
                          std::span<std::byte> target) noexcept override {
     return whole_->get(in_whole(peer), offset, target);
   }
+  [[nodiscard]] errc get_private(rank_id peer, std::uint64_t address,
+                                 std::span<std::byte> target) noexcept override {
+    return whole_->get_private(in_whole(peer), address, target);
+  }
   [[nodiscard]] errc put(rank_id peer, std::size_t offset,
                          std::span<const std::byte> source) noexcept override {
     return whole_->put(in_whole(peer), offset, source);

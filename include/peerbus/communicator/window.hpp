@@ -105,6 +105,16 @@ class window {
   [[nodiscard]] errc get(rank_id peer, std::size_t offset, Target&& target) noexcept {
     return bus_->get(peer, memory_, offset, std::as_writable_bytes(std::span{target}));
   }
+  /// Reads into `target` from the private memory of the peer's process, where it begins at
+  /// `address`; complete on return. `transport` says when that is possible.
+  /// Cost: one copy by the kernel: a system call, and some time for each page.
+  /// Returns: ok; unsupported if this process may not read there; out_of_range if not all of it is
+  /// readable memory, with some of it in `target`, or there is no such rank; peer_dead.
+  template <spannable Target>
+    requires(detail::refinements_of<Transport>().private_memory)
+  [[nodiscard]] errc get_private(rank_id peer, std::uint64_t address, Target&& target) noexcept {
+    return bus_->get_private(peer, memory_, address, std::as_writable_bytes(std::span{target}));
+  }
   /// Raises signal `id` of the peer to `value`, not below what it is, after all earlier puts of
   /// this rank to that peer are visible there, or, over a direct transport, all earlier puts and
   /// stores to any rank. One rank at a time raises one signal.

@@ -21,6 +21,7 @@
 #include <peerbus/compat/cann/operations.hpp>
 #include <peerbus/compat/cann/slots.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/copy.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -137,8 +138,9 @@ class moe_distribute {
     }
 
     const std::span<bf16> outputs = given.dispatched.expert_out;
-    if (!given.expand_x.empty() && given.expand_x.data() != outputs.data())
-      std::copy(given.expand_x.begin(), given.expand_x.end(), outputs.begin());
+    const auto expand_x = std::as_bytes(given.expand_x);
+    peerbus::detail::copy_bytes(std::as_writable_bytes(outputs).data(), expand_x.data(),
+                                expand_x.size());
     operations_.combine(rows, given.until, [&] {
       counting_waits(given.performance_info, [&](std::span<std::int64_t> waited) {
         moe_.combine(rows, given.out,

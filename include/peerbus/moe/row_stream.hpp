@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
 
+#include <peerbus/core/copy.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 #include <peerbus/kernel/stream.hpp>
 #include <peerbus/moe/plan/row_buffers.hpp>
@@ -44,7 +44,7 @@ class row_stream {
     if (on_)
       kernel::stream(kernels_, out, source, bytes);
     else
-      std::memcpy(out, source, bytes);
+      peerbus::detail::copy_bytes(out, source, bytes);
   }
 
  private:

@@ -8,8 +8,8 @@ namespace peerbus::moe {
 
 /// The stores by which a rank writes the rows of a dispatch to peers, and the results of a combine.
 enum class store_kind : std::uint8_t {
-  plain,     ///< through the caches
-  streaming  ///< past the caches: what is overwritten is not read first
+  plain = 0,     ///< through the caches
+  streaming = 1  ///< past the caches: what is overwritten is not read first
 };
 
 /// The reason for a kind of stores.

@@ -58,7 +58,7 @@ class any_transport {
 
   /// The optional calls, which are there whichever transport is held.
   static constexpr transport_refinements refines{
-      .put_run = true, .signal_each = true, .describe_trouble = true};
+      .put_run = true, .signal_each = true, .describe_trouble = true, .private_memory = true};
 
   /// Takes the transport `bus`. Allocates.
   template <class Held>
@@ -108,6 +108,10 @@ class any_transport {
   [[nodiscard]] errc get(rank_id peer, const window& memory, std::size_t offset,
                          std::span<std::byte> target) noexcept {
     return held_->get(peer, *memory.held_, offset, target);
+  }
+  [[nodiscard]] errc get_private(rank_id peer, const window& memory, std::uint64_t address,
+                                 std::span<std::byte> target) noexcept {
+    return held_->get_private(peer, *memory.held_, address, target);
   }
   [[nodiscard]] errc fetch_add(rank_id peer, const window& memory, std::size_t offset,
                                std::uint64_t addend, std::uint64_t& before) noexcept {

@@ -117,6 +117,11 @@ struct transport_capabilities {
 ///     returns false to any other.
 ///     `health(awaited)` is the code with which 9 would end while nothing arrives, or ok. So one
 ///     thread can sleep for several transports.
+///  21. `get_private(peer, window, address, target)` is 7 from the private memory of the peer's
+///     process: `address` is one there, and nothing of it need lie in a window. Complete on return.
+///     Whether it is possible is found out for each pair of ranks when `window` is made. Returns
+///     `unsupported` if it is not, or no longer; `out_of_range` if not all of it is memory that can
+///     be read, and `target` may then hold some of it; `peer_dead` if the process is gone.
 ///
 /// Threads: different windows may be used by different threads at once; one window's data-path
 /// calls may come from several threads as long as they touch different bytes and signals.

@@ -28,7 +28,8 @@ consteval bool can_keep(transport_refinements kept, transport_refinements all) {
   return kept.peer_memory <= all.peer_memory && kept.find_peer_memory <= all.find_peer_memory &&
          kept.put_run <= all.put_run && kept.signal_each <= all.signal_each &&
          kept.describe_trouble <= all.describe_trouble && kept.adopt_window <= all.adopt_window &&
-         kept.local_signals <= all.local_signals && kept.arrival_events <= all.arrival_events;
+         kept.local_signals <= all.local_signals && kept.arrival_events <= all.arrival_events &&
+         kept.private_memory <= all.private_memory;
 }
 
 /// Has `ranks_are` of a transport that `run` can make. Has nothing for other transports.
@@ -182,6 +183,12 @@ class transport_decorator : public detail::ranks_of<std::remove_reference_t<Inne
     requires(Kept.local_signals)
   {
     return inner_.local_signals(memory);
+  }
+  [[nodiscard]] errc get_private(rank_id peer, const window& memory, std::uint64_t address,
+                                 std::span<std::byte> target) noexcept
+    requires(Kept.private_memory)
+  {
+    return inner_.get_private(peer, memory, address, target);
   }
   [[nodiscard]] int arrival_fd() const noexcept
     requires(Kept.arrival_events)

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,10 +12,12 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/copy.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/mapping.hpp>
 #include <peerbus/core/placed.hpp>
+#include <peerbus/core/process_memory.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/wait.hpp>
@@ -29,8 +30,9 @@ namespace peerbus {
 /// the data first, so that it begins on a huge page, then the signal words.
 class direct_window {
  public:
-  /// `parts[r]` is the part of rank r.
-  direct_window(window_shape shape, rank_id own_rank, std::vector<window_memory> parts);
+  /// `parts[r]` is the part of rank r, and `processes[r]` the private memory of its process.
+  direct_window(window_shape shape, rank_id own_rank, std::vector<window_memory> parts,
+                std::vector<process_memory> processes);
 
   /// Returns the part of a rank that begins at `start`, of at least `mapped_bytes(shape)`, in
   /// memory that `owner` keeps.
@@ -50,6 +52,10 @@ class direct_window {
   [[nodiscard]] std::size_t ranks() const noexcept { return parts_.size(); }
   /// Returns the start of the data of `rank`, aligned to a cache line. Does not check `rank`.
   [[nodiscard]] std::byte* data(rank_id rank) const noexcept { return parts_[rank.index()].data; }
+  /// Returns the private memory of the process of `rank`. Does not check `rank`.
+  [[nodiscard]] const process_memory& process(rank_id rank) const noexcept {
+    return processes_[rank.index()];
+  }
   /// Returns the signal words of the caller's own part.
   [[nodiscard]] std::span<signal_word> local_signals() const noexcept {
     return {parts_[mine_.index()].signals, shape_.signals};
@@ -72,6 +78,7 @@ class direct_window {
   window_shape shape_;
   rank_id mine_;
   std::vector<addresses> parts_;
+  std::vector<process_memory> processes_;
   std::vector<std::shared_ptr<const void>> owners_;
 };
 
@@ -82,10 +89,10 @@ class direct_path {
   /// The window, with an address for the part of each rank.
   using window = direct_window;
 
-  /// The refinements of all such transports: peers' memory, a signal to several peers at once, and
-  /// access to the own signal words.
+  /// The refinements of all such transports: peers' memory, a signal to several peers at once,
+  /// access to the own signal words, and reads of the private memory of peers.
   static constexpr transport_refinements refines{
-      .peer_memory = true, .signal_each = true, .local_signals = true};
+      .peer_memory = true, .signal_each = true, .local_signals = true, .private_memory = true};
 
   ///@{
   /// A call of the concept `transport`, which states its contract. Puts and gets are copies by the
@@ -108,7 +115,7 @@ class direct_path {
   [[nodiscard]] errc put(rank_id peer, const window& memory, std::size_t offset,
                          std::span<const std::byte> source) noexcept {
     if (!holds(memory, peer, offset, source.size())) return errc::out_of_range;
-    if (!source.empty()) std::memcpy(memory.data(peer) + offset, source.data(), source.size());
+    peerbus::detail::copy_bytes(memory.data(peer) + offset, source.data(), source.size());
     return errc::ok;
   }
 
@@ -141,8 +148,14 @@ class direct_path {
   [[nodiscard]] errc get(rank_id peer, const window& memory, std::size_t offset,
                          std::span<std::byte> target) noexcept {
     if (!holds(memory, peer, offset, target.size())) return errc::out_of_range;
-    if (!target.empty()) std::memcpy(target.data(), memory.data(peer) + offset, target.size());
+    peerbus::detail::copy_bytes(target.data(), memory.data(peer) + offset, target.size());
     return errc::ok;
+  }
+
+  [[nodiscard]] errc get_private(rank_id peer, const window& memory, std::uint64_t address,
+                                 std::span<std::byte> target) noexcept {
+    if (peer.index() >= memory.ranks()) return errc::out_of_range;
+    return memory.process(peer).read(address, target);
   }
 
   [[nodiscard]] errc fetch_add(rank_id peer, const window& memory, std::size_t offset,

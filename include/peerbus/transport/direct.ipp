@@ -8,8 +8,9 @@
 namespace peerbus {
 
 PEERBUS_INLINE direct_window::direct_window(window_shape shape, rank_id own_rank,
-                                            std::vector<window_memory> parts)
-    : shape_{shape}, mine_{own_rank} {
+                                            std::vector<window_memory> parts,
+                                            std::vector<process_memory> processes)
+    : shape_{shape}, mine_{own_rank}, processes_{std::move(processes)} {
   parts_.reserve(parts.size());
   owners_.reserve(parts.size());
   for (window_memory& part : parts) {

@@ -37,8 +37,11 @@ class basic_loopback : public direct_path {
   static constexpr rank_kind ranks_are = rank_kind::threads;
 
   /// The refinements of a direct transport, and windows of memory that is there already.
-  static constexpr transport_refinements refines{
-      .peer_memory = true, .signal_each = true, .adopt_window = true, .local_signals = true};
+  static constexpr transport_refinements refines{.peer_memory = true,
+                                                 .signal_each = true,
+                                                 .adopt_window = true,
+                                                 .local_signals = true,
+                                                 .private_memory = true};
 
   /// Throws: `error` unsupported if the ranks of `boot` are not threads of one process.
   explicit basic_loopback(bootstrap& boot, Wait policy = {}, memory_hook on_memory = {})

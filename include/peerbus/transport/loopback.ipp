@@ -9,6 +9,7 @@
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/mapping.hpp>
+#include <peerbus/core/process_memory.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/transport/detail/memory_limit.hpp>
@@ -43,7 +44,8 @@ PEERBUS_INLINE direct_window make_private_window(bootstrap& boot, window_shape s
     std::byte* const start = memory->data();
     parts.push_back(direct_window::part_at(start, std::move(memory), shape));
   }
-  return direct_window{shape, boot.rank(), std::move(parts)};
+  return direct_window{shape, boot.rank(), std::move(parts),
+                       std::vector(all.size(), process_memory::own())};
 }
 
 PEERBUS_INLINE direct_window make_adopted_window(bootstrap& boot, window_memory memory,
@@ -67,7 +69,8 @@ PEERBUS_INLINE direct_window make_adopted_window(bootstrap& boot, window_memory 
           concat("window: ", rank_id{0}, " lends ", parts[0].data.size(), " bytes and ",
                  parts[0].signals.size(), " signals, but another rank ", part.data.size(), " and ",
                  part.signals.size())};
-  return direct_window{shape, boot.rank(), std::move(parts)};
+  return direct_window{shape, boot.rank(), std::move(parts),
+                       std::vector(all.size(), process_memory::own())};
 }
 
 }  // namespace peerbus::detail

@@ -52,6 +52,18 @@ template <transport Transport>
   }
 }
 
+/// Requirement 21 over any transport: returns `unsupported` where none reads private memory.
+template <transport Transport>
+[[nodiscard]] errc get_private([[maybe_unused]] Transport& bus, [[maybe_unused]] rank_id peer,
+                               [[maybe_unused]] const typename Transport::window& window,
+                               [[maybe_unused]] std::uint64_t address,
+                               [[maybe_unused]] std::span<std::byte> target) noexcept {
+  if constexpr (refinements_of<Transport>().private_memory)
+    return bus.get_private(peer, window, address, target);
+  else
+    return errc::unsupported;
+}
+
 /// Requirement 17 over any transport: returns an empty string where no connection can break.
 template <transport Transport>
 [[nodiscard]] std::string describe_trouble(const Transport& bus) {

@@ -34,6 +34,7 @@ struct transport_refinements {
   bool adopt_window = false;      ///< requirement 18: `adopting_transport`
   bool local_signals = false;     ///< requirement 19
   bool arrival_events = false;    ///< requirement 20
+  bool private_memory = false;    ///< requirement 21
 };
 
 /// One write of a `put_run`: `source` goes to byte `offset` of the peer's part.
@@ -121,6 +122,12 @@ concept has_arrival_events = requires(T& bus, const T& idle, std::optional<rank_
   { bus.health(awaited) } noexcept -> std::same_as<errc>;
 };
 
+template <class T>
+concept has_get_private = requires(T& bus, const typename T::window& window, rank_id peer,
+                                   std::uint64_t address, std::span<std::byte> target) {
+  { bus.get_private(peer, window, address, target) } noexcept -> std::same_as<errc>;
+};
+
 /// The refinements that `T` names are those that it has.
 template <class T>
 concept has_what_it_refines =
@@ -133,6 +140,7 @@ concept has_what_it_refines =
     (refinements_of<T>().adopt_window == has_adopt_window<T>) &&
     (refinements_of<T>().local_signals == has_local_signals<T>) &&
     (refinements_of<T>().arrival_events == has_arrival_events<T>) &&
+    (refinements_of<T>().private_memory == has_get_private<T>) &&
     // A transport with the memory of all peers has that of the near ones.
     !(refinements_of<T>().peer_memory && refinements_of<T>().find_peer_memory);
 

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +16,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/mapping.hpp>
 #include <peerbus/core/memory_file.hpp>
+#include <peerbus/core/process_memory.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/transport/detail/memory_limit.hpp>
@@ -41,21 +44,40 @@ inline std::shared_ptr<const mapping> map_files(std::span<const int> files, std:
   return std::make_shared<const mapping>(mapping::shared_files(files, bytes));
 }
 
+/// Returns the private memory of the process that gave `words` as its contribution to a window.
+inline process_memory private_memory_of(const bootstrap& boot, std::span<const std::byte> bytes) {
+  if (boot.addresses() == address_space::shared) return process_memory::own();
+  process_word word;
+  if (bytes.size() != sizeof word) return {};
+  std::memcpy(&word, bytes.data(), sizeof word);
+  return process_memory::find(word);
+}
+
 PEERBUS_INLINE direct_window make_shared_window(bootstrap& boot, window_shape shape,
                                                 const memory_hook& on_memory, deadline until) {
   const std::size_t bytes = file_bytes(shape);
   bootstrap::contribution own_part;
+  std::uint64_t own_word = 0;  // Peers read it before the agreement at the end.
   auto objection = objection_to(shape);
   if (!objection)
-    objection = objection_of("a window's memory file",
-                             [&] { own_part.fd = make_memory_file("peerbus", bytes); });
+    objection = objection_of("a window's memory file", [&] {
+      own_part.fd = make_memory_file("peerbus", bytes);
+      const process_word word = process_word::describe(own_word);
+      const auto described = std::as_bytes(std::span{&word, 1});
+      own_part.bytes.assign(described.begin(), described.end());
+    });
   auto all = gather_or_refuse(boot, "window", std::move(own_part), objection, until);
 
   std::vector<window_memory> parts;
+  std::vector<process_memory> processes;
   objection = objection_of("a window's parts", [&] {
     std::vector<int> files;
     files.reserve(all.size());
-    for (const auto& of_rank : all) files.push_back(of_rank.fd.get());
+    processes.reserve(all.size());
+    for (const auto& of_rank : all) {
+      files.push_back(of_rank.fd.get());
+      processes.push_back(private_memory_of(boot, of_rank.bytes));
+    }
     parts.reserve(all.size());
     const auto memory = map_files(files, bytes);
     const std::size_t part_bytes = memory->size() / all.size();
@@ -69,7 +91,7 @@ PEERBUS_INLINE direct_window make_shared_window(bootstrap& boot, window_shape sh
   all.clear();  // Closes the files.
   // Throws on all ranks or on none: one may have run out of address space or descriptors.
   agree(boot, "window mapped", {}, until, objection);
-  return direct_window{shape, boot.rank(), std::move(parts)};
+  return direct_window{shape, boot.rank(), std::move(parts), std::move(processes)};
 }
 
 }  // namespace peerbus::detail

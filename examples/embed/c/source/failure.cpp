@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include <peerbus/core/process_memory.hpp>
 #include <peerbus/version.hpp>
 
 namespace peerbus::c_library {
@@ -113,6 +114,8 @@ uint32_t peerbus_version() {
   return (std::uint32_t{PEERBUS_C_MAJOR} << 16U) | (std::uint32_t{PEERBUS_C_MINOR} << 8U) |
          std::uint32_t{PEERBUS_C_PATCH};
 }
+
+int32_t peerbus_permit_private_reads() { return peerbus::permit_private_reads() ? 1 : 0; }
 
 const char* peerbus_code_text(peerbus_code code) {
   if (code == PEERBUS_INTERRUPTED) return "interrupted";

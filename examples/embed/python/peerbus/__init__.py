@@ -26,7 +26,8 @@ from ._tensors import Given, contiguous, has_gaps, require_writable, view_of
 
 __all__ = ["ALGORITHMS", "ANY_RANK", "Channels", "Collectives", "Communicator", "Error",
            "Exchange", "InvalidArgument", "OutOfMemory", "PeerDead", "Pending", "Poisoned", "REDUCTIONS", "Received",
-           "Refused", "Team", "TimedOut", "Window", "from_bf16", "launched", "to_bf16"]
+           "Refused", "Team", "TimedOut", "Window", "from_bf16", "launched", "permit_private_reads",
+           "to_bf16"]
 
 LAYOUTS = ("compact", "padded", "rank_major", "slots", "expert_slots")
 
@@ -34,6 +35,14 @@ LAYOUTS = ("compact", "padded", "rank_major", "slots", "expert_slots")
 def launched():
     """Returns whether a launcher has started this process as a rank."""
     return c.lib.peerbus_launched() == 1
+
+
+def permit_private_reads():
+    """Lets all processes of this user read the private memory of this one, where Yama restricts that
+    (ptrace_scope 1, as on Ubuntu), so that large operands are copied once instead of twice. They may
+    trace it in other ways too. Before the communicator is made. Returns whether the kernel knows
+    such a restriction."""
+    return c.lib.peerbus_permit_private_reads() == 1
 
 
 class Communicator(c.Object, Collectives):

@@ -316,6 +316,7 @@ CONSTANTS = {
 # The functions without their peerbus_: the type of the result, and of each argument.
 FUNCTIONS = {
     "version": (c_uint32, []),
+    "permit_private_reads": (c_int32, []),
     "code_text": (c_char_p, [c_int32]),
     "last_error": (c_char_p, []),
     "launched": (c_int32, []),

@@ -82,6 +82,14 @@ class batch {
   void push_slice(rank_id peer, channel_end& end);
   void pull_slice(rank_id peer, channel_end& end);
   [[nodiscard]] message_header header_of(const channel_end& end) const noexcept;
+  /// Returns whether the receiver of a message may read it in private memory. Both ends find the
+  /// same, if they describe the message alike.
+  [[nodiscard]] bool may_read(rank_id peer, const channel_end& end) const noexcept;
+  /// Reads all but the first slice, in `slot`, of a message of `peer`. If that fails, says so to
+  /// the peer.
+  void read_rest(rank_id peer, channel_end& end, std::size_t slot);
+  /// Takes back, before this rank gives messages up, where those lie that peers may read.
+  void take_back() noexcept;
   void match(channel_end& end, const difference& both);
 
   /// Calls `visit` for each signal that the messages under way wait for.

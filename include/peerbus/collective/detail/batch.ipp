@@ -2,17 +2,22 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 
 #include <peerbus/collective/channel_map.hpp>
 #include <peerbus/collective/detail/batch.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
-#include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/copy.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/kernel/stream.hpp>
 
 namespace peerbus::collective::detail {
+
+/// The messages that a receiver tries to read although it could not read earlier ones.
+inline constexpr unsigned most_unreadable = 3;
 
 PEERBUS_INLINE void batch::begin() {
   static_cast<void>(to_self(true));
@@ -52,13 +57,19 @@ PEERBUS_INLINE void batch::start() {
 
 PEERBUS_INLINE void batch::finish(const std::optional<deadline>& until) {
   on_.is_pending_ = false;
-  memory_.group().require_healthy("batch_send_recv");
+  try {
+    memory_.group().require_healthy("batch_send_recv");
+  } catch (...) {
+    take_back();
+    throw;
+  }
   if (until) until_ = until;
   complete();
 }
 
 PEERBUS_ERROR_PATH void batch::abandon() noexcept {
   on_.is_pending_ = false;
+  take_back();
   try {
     memory_.group().poison(title() + " was started and never finished");
   } catch (...) {
@@ -72,6 +83,7 @@ PEERBUS_INLINE void batch::find_next(channel_end& end, rank_id peer, bool sends,
   end.done = 0;
   end.has_begun = false;
   end.is_matched.reset();
+  end.is_read = false;
   while (has_message(end) &&
          (messages_[end.transfer].peer() != peer || messages_[end.transfer].sends() != sends))
     ++end.transfer;
@@ -88,6 +100,13 @@ PEERBUS_INLINE message_header batch::header_of(const channel_end& end) const noe
   return {message.element(), message.bytes().size() / message.element().bytes};
 }
 
+PEERBUS_INLINE bool batch::may_read(rank_id peer, const channel_end& end) const noexcept {
+  // The sender of a shorter message does not wait until it is received, only until it is expected.
+  const std::size_t bytes = messages_[end.transfer].bytes().size();
+  return memory_.is_near(peer) && bytes >= on_.options_.private_bytes &&
+         bytes > channel_map::generations * memory_.map().slot_bytes;
+}
+
 PEERBUS_INLINE void batch::match(channel_end& end, const difference& both) {
   end.is_matched = both.sent == both.expected;
   if (!*end.is_matched && !difference_) difference_ = both;
@@ -97,20 +116,27 @@ PEERBUS_INLINE bool batch::push(rank_id peer) {
   channel_end& end = memory_.out(peer);
   if (!has_message(end)) return false;
   bool moved = false;
+  const std::size_t line_at = memory_.map().line_at(peer, end.messages);
   if (!end.is_matched && memory_.value(peer, channel_signal::expected) > end.messages) {
-    message_header expected;
-    std::memcpy(&expected, memory_.own() + memory_.map().line_at(peer, end.messages),
-                sizeof expected);
-    match(end, {on_.rank(), peer, end.messages, header_of(end), expected});
+    message_line line;
+    std::memcpy(&line, memory_.own() + line_at, sizeof line);
+    match(end, {on_.rank(), peer, end.messages, header_of(end), line.header});
+    end.is_read = *end.is_matched && line.is_read != 0;
     moved = true;
   }
   // The receiver discards the first slice of a message that it does not expect. So further ones
   // leave only when both ends agree.
   const std::size_t bytes = messages_[end.transfer].bytes().size();
-  const bool has_slice = !end.has_begun || (end.is_matched.value_or(false) && end.done < bytes);
+  const bool has_slice =
+      !end.has_begun || (end.is_matched.value_or(false) && end.done < bytes && !end.is_read);
   const std::uint64_t taken = memory_.value(peer, channel_signal::taken);
   if (has_slice && end.slices - taken < channel_map::generations) {
     push_slice(peer, end);
+    moved = true;
+  } else if (end.has_begun && end.is_read && taken > end.slices) {
+    ++end.slices;  // The read counts as a slice.
+    end.is_read = false;
+    if (memory_.word(line_at) != end.messages + 1) end.done = bytes;
     moved = true;
   }
   if (!end.has_begun || !end.is_matched || (*end.is_matched && end.done < bytes)) return moved;
@@ -121,11 +147,19 @@ PEERBUS_INLINE bool batch::push(rank_id peer) {
 PEERBUS_INLINE void batch::push_slice(rank_id peer, channel_end& end) {
   const channel_map& map = memory_.map();
   const std::span<const std::byte> left = messages_[end.transfer].input().subspan(end.done);
-  const std::span<const std::byte> slice = left.first(std::min(left.size(), map.slot_bytes));
-  const message_header header = header_of(end);
+  const std::span<const std::byte> slice =
+      left.first(end.is_read ? 0 : std::min(left.size(), map.slot_bytes));
+  const message_line line{.header = header_of(end), .bytes = slice.size()};
+  if (!end.has_begun && may_read(peer, end)) {
+    memory_.store_word(peer, map.slot_at(on_.rank(), end.slices),
+                       reinterpret_cast<std::uintptr_t>(left.data()));
+    // Another core is to read what the caller may have streamed, and the release of the signal does
+    // not order that.
+    kernel::fence_streams();
+  }
   require(memory_.write(peer, map.slot_at(on_.rank(), end.slices),
                         map.staging_at() + map.slot_at(peer, end.slices),
-                        end.has_begun ? nullptr : &header, slice));
+                        end.has_begun ? nullptr : &line, slice));
   require(memory_.raise(peer, channel_signal::sent, ++end.slices));
   end.done += slice.size();
   end.has_begun = true;
@@ -136,10 +170,11 @@ PEERBUS_INLINE bool batch::pull(rank_id peer) {
   if (!has_message(end)) return false;
   bool moved = false;
   if (!end.has_begun && !end.is_matched) {
+    end.is_read = may_read(peer, end) && end.unreadable < most_unreadable;
     const channel_map& map = memory_.map();
-    const message_header header = header_of(end);
+    const message_line line{.header = header_of(end), .is_read = end.is_read ? 1U : 0U};
     require(memory_.write(peer, map.line_at(on_.rank(), end.messages),
-                          map.staging_at() + map.line_at(peer, end.messages), &header, {}));
+                          map.staging_at() + map.line_at(peer, end.messages), &line, {}));
     require(memory_.raise(peer, channel_signal::expected, end.messages + 1));
     end.is_matched = true;  // Until the first slice says otherwise.
     moved = true;
@@ -158,22 +193,55 @@ PEERBUS_INLINE bool batch::is_complete(const channel_end& end) const noexcept {
 
 PEERBUS_INLINE void batch::pull_slice(rank_id peer, channel_end& end) {
   const channel_map& map = memory_.map();
-  const std::byte* const slot = memory_.own() + map.slot_at(peer, end.slices);
+  const std::size_t slot_at = map.slot_at(peer, end.slices);
+  const std::byte* const slot = memory_.own() + slot_at;
+  std::size_t most = map.slot_bytes;
   if (!end.has_begun) {
-    message_header sent;
+    message_line sent;
     std::memcpy(&sent, slot, sizeof sent);
-    match(end, {peer, on_.rank(), end.messages, sent, header_of(end)});
+    match(end, {peer, on_.rank(), end.messages, sent.header, header_of(end)});
     end.has_begun = true;
+    most = sent.bytes;
   }
   if (*end.is_matched) {
     const std::span<std::byte> left = messages_[end.transfer].output().subspan(end.done);
-    const std::size_t bytes = std::min(left.size(), map.slot_bytes);
-    copy_bytes(left.data(), slot + channel_map::header_bytes, bytes);
+    const std::size_t bytes = std::min(left.size(), most);
+    peerbus::detail::copy_bytes(left.data(), slot + channel_map::header_bytes, bytes);
     end.done += bytes;
+    if (end.is_read) read_rest(peer, end, slot_at);
   }
   const errc code = memory_.raise(peer, channel_signal::taken, ++end.slices);
-  // A sender whose last slice has arrived waits for nothing, and may be gone.
+  // A sender whose last slice has arrived waits for nothing more, and may be gone.
   if (!is_complete(end)) require(code);
+}
+
+PEERBUS_INLINE void batch::read_rest(rank_id peer, channel_end& end, std::size_t slot) {
+  const std::span<std::byte> left = messages_[end.transfer].output().subspan(end.done);
+  const std::uint64_t address = memory_.word(slot);
+  const errc code =
+      address == 0 ? errc::peer_dead : memory_.get_private(peer, address + end.done, left);
+  std::atomic_thread_fence(std::memory_order_acquire);  // order: see `take_back`.
+  ++end.slices;
+  end.is_read = false;
+  if (code == errc::ok && memory_.word(slot) != 0) {
+    end.done += left.size();
+    return;
+  }
+  // Memory that cannot be read may be that of this message alone, as that of some devices.
+  end.unreadable += code == errc::out_of_range ? 1 : most_unreadable;
+  memory_.store_word(peer, memory_.map().line_at(on_.rank(), end.messages), end.messages + 1);
+}
+
+PEERBUS_ERROR_PATH void batch::take_back() noexcept {
+  for (const rank_id peer : memory_.group().peers()) {
+    const channel_end& end = memory_.out(peer);
+    if (has_message(end) && end.has_begun && end.done < messages_[end.transfer].bytes().size() &&
+        (!end.is_matched || end.is_read) && may_read(peer, end))
+      memory_.store_word(peer, memory_.map().slot_at(on_.rank(), end.slices - 1), 0);
+  }
+  // order: seq_cst, before whatever the caller does to its messages next; pairs with the fence in
+  // `read_rest`, which follows the read.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 template <class Visit>
@@ -182,6 +250,8 @@ void batch::for_each_awaited(Visit&& visit) const {
     if (const channel_end& end = memory_.out(peer); has_message(end)) {
       if (end.has_begun && !end.is_matched)
         visit(awaited_signal{peer, channel_signal::expected, end.messages + 1});
+      else if (end.has_begun && end.is_read)
+        visit(awaited_signal{peer, channel_signal::taken, end.slices + 1});
       else
         visit(
             awaited_signal{peer, channel_signal::taken, end.slices + 1 - channel_map::generations});
@@ -218,6 +288,7 @@ PEERBUS_ERROR_PATH std::string batch::title() const {
 }
 
 PEERBUS_ERROR_PATH void batch::fail(errc code) {
+  take_back();
   std::string text = title() + " failed in the middle";
   std::size_t named = 0;
   for_each_awaited([&](const awaited_signal& signal) {

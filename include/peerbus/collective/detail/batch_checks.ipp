@@ -5,10 +5,10 @@
 
 #include <peerbus/collective/detail/batch.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
-#include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/copy.hpp>
 #include <peerbus/core/text.hpp>
 
 // The checks of the messages of a batch, before any of them has an effect.
@@ -67,7 +67,8 @@ PEERBUS_INLINE std::string batch::to_self(bool copies) const {
     const transfer& sent = messages_[source];
     const transfer& received = messages_[target];
     if (copies)
-      copy_bytes(received.output().data(), sent.input().data(), sent.input().size());
+      peerbus::detail::copy_bytes(received.output().data(), sent.input().data(),
+                                  sent.input().size());
     else if (sent.element() != received.element() || sent.bytes().size() != received.bytes().size())
       return peerbus::detail::concat(
           "a message to its own rank of ", sent.bytes().size() / sent.element().bytes,

@@ -8,7 +8,6 @@
 
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call_rounds.hpp>
-#include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>

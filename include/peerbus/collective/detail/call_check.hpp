@@ -24,6 +24,9 @@ class call_check {
 
   /// Returns the description of this rank's call.
   [[nodiscard]] const call_header& header() const noexcept { return header_; }
+  /// Lets the description say whether operands are read in private memory, on which ranks agree in
+  /// any case.
+  void say_way(std::uint32_t way) noexcept { header_.window = way & call_header::window_mask; }
   /// Makes the description one that refuses, whose payload is a text of `bytes` bytes.
   void refuse(errc code, std::size_t bytes) noexcept;
   /// Returns whether `round` carries the description.

@@ -63,9 +63,10 @@ struct element_type {
 
 /// Where peers access the operand of a rank.
 enum class operand_place : std::uint32_t {
-  memory,          ///< in the scratch memory, through which it travels
-  window,          ///< where it lies, to read it
-  window_in_place  ///< where it lies, to read it and to store the result
+  memory,           ///< in the scratch memory, through which it travels
+  window,           ///< where it lies, to read it
+  window_in_place,  ///< where it lies, to read it and to store the result
+  private_memory    ///< where it lies in private memory, unless a rank finds that it cannot
 };
 
 /// The description of a call that travels with its first slice, so that ranks find out that their
@@ -88,7 +89,7 @@ struct call_header {
   errc refusal = errc::ok;  ///< why this rank refuses; its text, of `count` bytes, is the payload
   operand_place place : 2 = operand_place::memory;  ///< where peers access the operand
   std::uint32_t window : 30 = 0;                    ///< which window that is; 0 if it is none
-  std::uint64_t offset = 0;                         ///< of the operand in its window, in bytes
+  std::uint64_t offset = 0;                         ///< what the notice says of the operand
 
   /// Describes a call of `operation` without a root or a reduction.
   [[nodiscard]] static constexpr call_header of(std::string_view operation,
@@ -115,6 +116,10 @@ struct call_header {
     return made;
   }
 
+  /// Returns whether the operand lies in a window.
+  [[nodiscard]] constexpr bool is_in_window() const noexcept {
+    return place == operand_place::window || place == operand_place::window_in_place;
+  }
   /// Returns a number that is the same for ranks that make the same call, and that differs if they
   /// differ in one word. Refusals differ from calls.
   [[nodiscard]] std::uint64_t digest() const noexcept {
@@ -143,7 +148,11 @@ static_assert(std::is_trivially_copyable_v<call_header> &&
 struct round_notice {
   std::uint64_t round = 0;   ///< the latest published round of this page
   std::uint64_t digest = 0;  ///< of the call, in its first round
-  std::uint64_t offset = 0;  ///< of the operand in its window, in the first round
+  /// In the first round, where the operand lies in its window, in bytes, or what `private_reads`
+  /// says of it. The latter says more in the round after reads.
+  std::uint64_t offset = 0;
+  std::uint32_t began = 0;  ///< in the first round, when the rank came, if the call is timed
+  std::uint32_t ended = 0;  ///< in the first round, when it left the last call that was timed
 };
 static_assert(team_map::notice_at + sizeof(round_notice) <= team_map::header_bytes);
 

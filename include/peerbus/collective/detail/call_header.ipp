@@ -22,7 +22,7 @@ PEERBUS_ERROR_PATH std::string describe(const call_header& call) {
     text += concat(" by ", call.reduction.view());
   if (call.root != call_header::no_root) text += concat(" with root ", call.root);
   if (call.place == operand_place::window_in_place) text += " in place";
-  if (call.place != operand_place::memory) text += concat(" in window ", call.window);
+  if (call.is_in_window()) text += concat(" in window ", call.window);
   return text;
 }
 

@@ -14,6 +14,8 @@
 #include <peerbus/collective/detail/call_check.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/page_exchange.hpp>
+#include <peerbus/collective/detail/pattern.hpp>
+#include <peerbus/collective/detail/private_reads.hpp>
 #include <peerbus/collective/in_window.hpp>
 #include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
@@ -27,6 +29,10 @@
 #include <peerbus/core/rank.hpp>
 
 namespace peerbus::collective::detail {
+
+/// The least number of bytes that lanes divide among themselves. Fewer take less time than it takes
+/// to give a lane its share.
+inline constexpr std::size_t least_shared_bytes = std::size_t{16} << 10U;
 
 /// One call of a collective operation: the rounds in which ranks publish slices.
 ///
@@ -73,6 +79,9 @@ class call_rounds {
   [[nodiscard]] std::span<const byte_range> receives() const noexcept { return pages_.receives(); }
   ///@}
 
+  /// Returns how ranks read operands in private memory.
+  [[nodiscard]] static const private_reads& reads(const team& on) noexcept { return on.private_; }
+
   /// Returns the algorithm of an `all_reduce`. Ranks whose algorithms differ make different calls.
   [[nodiscard]] static algorithm algorithm_of_all_reduce(const team& on, const request& given,
                                                          const short_text<8>& reduction) noexcept;
@@ -112,53 +121,28 @@ class call_rounds {
   /// Does a round for each slice of `step` bytes of `total` bytes, in order, and one if `total` is
   /// 0, so that the calls are compared. `give(done, bytes)` writes the page and puts it, or begins
   /// a round in steps, which `take` completes. `take(done, bytes)` reads the pages of the peers,
-  /// and may do more rounds. Where peers access operands in a window, there is one slice, after
-  /// which all ranks meet, so that operands may be reused.
+  /// and may do more rounds. Where peers read operands where they lie, there is one slice, after
+  /// which all ranks meet, so that operands may be reused. If ranks find in a round that operands
+  /// cannot be read in private memory, they begin again by slices.
   ///
   /// The first half does the first `give` and nothing else. The second half needs the same
   /// arguments, and does everything but that. If this rank refuses the call, neither of them is
   /// called.
   template <class Give, class Take>
-  void in_slices(std::size_t total, std::size_t step, Give&& give, Take&& take) {
-    if (is_in_window()) step = total;
-    part_stride_ = std::min(slice_bytes(ranks()), align_up(total, cache_line_bytes));
-    std::size_t done = 0;
-    do {
-      const std::size_t bytes = std::min(step, total - done);
-      if (half_ == half::second)
-        half_ = half::only;  // The page of this slice is published.
-      else if (on_.objection_.empty())
-        give(done, bytes);
-      else
-        put_refusal(errc::invalid_argument, on_.objection_);
-      if (half_ == half::first) return end_first_half();
-      if (!is_in_steps_) await();
-      take(done, bytes);
-      done += bytes;
-    } while (done < total);
-    if (is_in_window()) meet([](rank_id) noexcept { return byte_range{}; });
-  }
+  void in_slices(std::size_t total, std::size_t step, Give&& give, Take&& take);
   /// Does a first round that is not one of `in_slices`. `give()` writes the page and puts it.
   /// Returns whether the round is over, as it is not after the first half.
   /// Throws: as `await`.
   template <class Give>
-  [[nodiscard]] bool first_round(Give&& give) {
-    if (half_ == half::second)
-      half_ = half::only;  // The page is published.
-    else if (on_.objection_.empty())
-      give();
-    else
-      put_refusal(errc::invalid_argument, on_.objection_);
-    if (half_ == half::first) {
-      end_first_half();
-      return false;
-    }
-    await();
-    return true;
-  }
+  [[nodiscard]] bool first_round(Give&& give);
 
   /// Returns whether peers access the operands in a window.
   [[nodiscard]] bool is_in_window() const noexcept { return is_in_window_; }
+  /// Returns whether they read them where they lie, in a window or in private memory.
+  [[nodiscard]] bool reads_operands() const noexcept { return is_in_window_ || is_private_; }
+  /// Chooses whether operands that ranks have offered are read in private memory. The largest row
+  /// of all ranks has `bytes` bytes.
+  void choose_way(std::size_t bytes) noexcept;
   /// Returns the group of the ranks.
   [[nodiscard]] static rank_group& group(team& on) noexcept { return on.pages_->group(); }
   /// Returns the lanes that carry out operations of the team.
@@ -166,8 +150,10 @@ class call_rounds {
   [[nodiscard]] peerbus::detail::lane_pool& crew() const noexcept { return on_.crew_; }
   /// Does `copy_bytes` by all lanes, if there are several and it is worth it.
   void copy(std::byte* target, const std::byte* source, std::size_t bytes) const noexcept;
+  /// Does the same from `source`, which `slice` returned for `peer`.
+  void read(std::byte* target, rank_id peer, const std::byte* source, std::size_t bytes) noexcept;
   /// Offers `bytes` bytes of the input from byte `input_at` on to peers: copies them to byte
-  /// `page_at` of the next page, unless peers read them in the window.
+  /// `page_at` of the next page, unless peers read them where they lie.
   void offer(std::size_t page_at, std::size_t input_at, std::size_t bytes) noexcept;
   /// Returns the payload of the page of the next round. Writable from `await` to `put`.
   [[nodiscard]] std::byte* page() noexcept {
@@ -223,9 +209,10 @@ class call_rounds {
   [[nodiscard]] const near_groups& groups() const noexcept { return pages_.groups(); }
   /// Lets the next round compare the calls once more, so that no rank writes output if another has
   /// found in the rounds so far that operands do not fit. `objection` says what this rank has
-  /// found. If it is not empty, it ends the call on all ranks.
-  /// Throws: `error` mismatch with the objection.
-  void confirm(std::string_view objection);
+  /// found. If it is not empty, it ends the call on all ranks by `code`, which is mismatch or
+  /// refused.
+  /// Throws: `error` of that code with the objection.
+  void confirm(errc code, std::string_view objection);
 
   /// Returns what any rank published for this rank in the latest round, from byte `page_at` of its
   /// page on, where the range for this rank begins. Readable until the next `put` of this rank.
@@ -237,9 +224,10 @@ class call_rounds {
   /// begins at `page_at` of its page. Readable until the next `put` of this rank.
   [[nodiscard]] const std::byte* slice(rank_id peer, std::size_t page_at,
                                        std::size_t input_at) const noexcept {
-    return is_in_window() ? operand(peer) + input_at : payload(peer, page_at);
+    return reads_operands() ? operand(peer) + input_at : payload(peer, page_at);
   }
-  /// Returns the start of the operand of any rank in the window.
+  /// Returns the start of the operand of any rank in the window, or, for `read`, in the private
+  /// memory of that rank.
   [[nodiscard]] std::byte* operand(rank_id rank) const noexcept {
     return pages_.operands()[rank.index()];
   }
@@ -263,18 +251,27 @@ class call_rounds {
   [[noreturn]] void throw_objection();
   [[noreturn]] void throw_lanes(lane as);
   [[noreturn]] static void throw_pending(const team& on, std::string_view operation);
-  /// Notes where peers' operands lie in the window, which their headers say.
+  /// Notes where peers' operands lie in the window, which their notices say.
   void find_operands() noexcept;
+  /// Meets the other ranks after reads in private memory. Returns whether all ranks have read all.
+  /// If not, operands are staged from here on.
+  /// Throws: as `await`; `error` refused on all ranks if an operand is not there.
+  bool finish_reads();
 
   team& on_;
   page_exchange& pages_;
   std::optional<deadline> until_;  // Empty: from the first long wait on; a clock takes 20 ns.
   call_check check_;
-  const std::byte* input_;
+  std::span<const std::byte> input_;
+  operation_kind what_;
+  const pattern& kind_;
   window_place input_in_;
   std::size_t stream_least_;  // `offer` streams parts of so many bytes
   std::size_t stream_end_;    // and fewer than so many.
   bool is_in_window_ = false;
+  bool offers_ = false;       // Whether ranks tell where operands lie in private memory.
+  bool is_private_ = false;   // Whether peers read them there.
+  read_trials::running way_;  // Of a call with offers.
   bool is_signalled_ = true;  // Whether the latest page has been.
   bool is_in_steps_ = false;  // Whether the latest round goes in steps, so that it has no signal.
   half half_ = half::only;
@@ -282,6 +279,8 @@ class call_rounds {
 };
 
 }  // namespace peerbus::collective::detail
+
+#include <peerbus/collective/detail/call_slices.hpp>  // IWYU pragma: keep
 
 #ifndef PEERBUS_COMPILED
 #include <peerbus/collective/detail/call_rounds.ipp>  // IWYU pragma: keep

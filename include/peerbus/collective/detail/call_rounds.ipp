@@ -6,8 +6,8 @@
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/collective/detail/call_rounds.hpp>
-#include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/communicator/rank_group.hpp>
+#include <peerbus/core/copy.hpp>
 #include <peerbus/core/lane.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
@@ -21,7 +21,9 @@ PEERBUS_INLINE call_rounds::call_rounds(team& on, const call_header& header, con
       pages_{*on.pages_},
       until_{options.until},
       check_{pages_, header, on.calls_ + 1, on.round_ + 1},
-      input_{given.input.data()},
+      input_{given.input},
+      what_{given.what},
+      kind_{pattern_of(given.what)},
       input_in_{given.input_in},
       stream_least_{on.options().stream_bytes.value_or(~std::size_t{0})},
       // Larger pages of all ranks fill a cache, so that lines leave it before they are written
@@ -34,9 +36,12 @@ PEERBUS_INLINE call_rounds::call_rounds(team& on, const call_header& header, con
   const bool is_large =
       header.count == call_header::varied ||
       header.count * header.element.bytes >= on.options().window_bytes.value_or(0);
-  is_in_window_ = header.place != operand_place::memory && is_large;
+  is_in_window_ = header.is_in_window() && is_large;
+  offers_ = header.place == operand_place::private_memory;
   require_ready(on, header.operation.view());
   if (options.as.count != on.crew_.lanes()) throw_lanes(options.as);
+  is_private_ = offers_;  // A variable form chooses when it knows the sizes.
+  if (offers_ && !kind_.varies) choose_way(header.count * header.element.bytes);
   ++on_.calls_;
   if (objection.empty() && input_in_.window != nullptr && input_in_.bus != on.windows_from_)
     objection = "an input in a window of another communicator than that of the team";
@@ -71,9 +76,9 @@ PEERBUS_ERROR_PATH void call_rounds::abandon() noexcept {
 
 PEERBUS_INLINE void call_rounds::offer(std::size_t page_at, std::size_t input_at,
                                        std::size_t bytes) noexcept {
-  if (is_in_window()) return;
+  if (reads_operands()) return;
   std::byte* const target = page() + page_at;
-  const std::byte* const source = input_ + input_at;
+  const std::byte* const source = input_.data() + input_at;
   if (crew().lanes() != 1 || bytes < stream_least_ || bytes >= stream_end_)
     return copy(target, source, bytes);
   kernel::stream(kernel::best(), target, source, bytes);
@@ -83,16 +88,52 @@ PEERBUS_INLINE void call_rounds::offer(std::size_t page_at, std::size_t input_at
 PEERBUS_INLINE void call_rounds::copy(std::byte* target, const std::byte* source,
                                       std::size_t bytes) const noexcept {
   if (crew().lanes() == 1 || bytes < least_shared_bytes || target == source)
-    return copy_bytes(target, source, bytes);
+    return peerbus::detail::copy_bytes(target, source, bytes);
   crew().share(bytes, cache_line_bytes, [&](std::size_t, std::size_t begin, std::size_t end) {
-    copy_bytes(target + begin, source + begin, end - begin);
+    peerbus::detail::copy_bytes(target + begin, source + begin, end - begin);
   });
 }
 
-PEERBUS_INLINE void call_rounds::confirm(std::string_view objection) {
+PEERBUS_INLINE void call_rounds::read(std::byte* target, rank_id peer, const std::byte* source,
+                                      std::size_t bytes) noexcept {
+  if (is_private_) return on_.private_.read(crew(), target, peer, source, bytes);
+  copy(target, source, bytes);
+}
+
+PEERBUS_INLINE void call_rounds::choose_way(std::size_t bytes) noexcept {
+  if (!is_private_) return;
+  way_ = on_.private_.choose(what_, bytes);
+  is_private_ = way_.way == 1;
+  check_.say_way(way_.way);
+  // Another core is to read what the caller may have streamed, and the release of a notice does not
+  // order that.
+  if (is_private_) kernel::fence_streams();
+}
+
+PEERBUS_INLINE bool call_rounds::finish_reads() {
+  if (!is_private_) return false;  // The offers were not accepted.
+  on_.private_.tell(on_.round_ + 1);
+  try {
+    meet([](rank_id) noexcept { return byte_range{}; });
+  } catch (...) {
+    on_.private_.give_up(on_.round_);
+    throw;
+  }
+  const auto failure = on_.private_.find_failure(on_.round_);
+  is_private_ = failure == private_reads::none;
+  if (!is_private_) way_ = {};
+  if ((failure & private_reads::not_there) != 0) {
+    const bool gives = kind_.gives(self() == root());
+    on_.private_.note_unreadable();
+    confirm(errc::refused, gives ? private_reads::object_to(input_) : std::string{});
+  }
+  return is_private_;
+}
+
+PEERBUS_INLINE void call_rounds::confirm(errc code, std::string_view objection) {
   check_.compare_again_in(on_.round_ + 1);
   if (objection.empty()) return;
-  put_refusal(errc::mismatch, objection);
+  put_refusal(code, objection);
   signal();
   await_peers();
   check_.throw_if_refused(on_.round_);
@@ -101,7 +142,10 @@ PEERBUS_INLINE void call_rounds::confirm(std::string_view objection) {
 PEERBUS_INLINE void call_rounds::put(page_range to_peer) {
   const std::uint64_t round = ++on_.round_;
   const bool is_first = check_.is_first(round);
-  if (is_first) check_.write(round);
+  if (is_first) {
+    check_.write(round);
+    on_.private_.tell_times(round, way_.is_timed && half_ != half::first);
+  }
   is_in_steps_ = false;
   is_signalled_ = false;
   if (const errc code = pages_.publish(round, is_first, to_peer); code != errc::ok)
@@ -128,6 +172,11 @@ PEERBUS_INLINE void call_rounds::begin_reading() {
   if (!on_.objection_.empty()) throw_objection();
   check_.compare(on_.round_);
   if (is_in_window()) find_operands();
+  on_.private_.take_times(on_.round_, way_);
+  if (offers_ && !on_.private_.take_offers(on_.round_, kind_)) {
+    is_private_ = false;
+    way_ = {};
+  }
 }
 
 PEERBUS_INLINE void call_rounds::find_operands() noexcept {

@@ -17,6 +17,7 @@
 #include <peerbus/collective/detail/part_exchange.hpp>
 #include <peerbus/collective/detail/part_tables.hpp>
 #include <peerbus/collective/detail/pattern.hpp>
+#include <peerbus/collective/detail/private_reads.hpp>
 #include <peerbus/collective/detail/sum_with_residual.hpp>
 #include <peerbus/collective/detail/two_level_gather.hpp>
 #include <peerbus/collective/detail/two_shots.hpp>
@@ -114,13 +115,25 @@ PEERBUS_INLINE std::string object_to_request(team& on, const request& asked) {
   return object_to(asked, has_input, takes, row);
 }
 
+/// Returns where peers access the operands of a request, none of which lies in a window.
+PEERBUS_INLINE operand_place place_outside_windows(const team& on, const request& asked,
+                                                   algorithm by) noexcept {
+  const pattern& kind = pattern_of(asked.what);
+  const std::size_t row = kind.varies ? ~std::size_t{0} : block_bytes(kind, asked, on.size());
+  const bool is_read = by == algorithm::one_shot && on.shape().access == page_access::loads &&
+                       call_rounds::reads(on).are_offered(kind, row);
+  return is_read ? operand_place::private_memory : operand_place::memory;
+}
+
 /// Returns where peers access the operands of a request.
-PEERBUS_INLINE operand_place place_for(const request& asked, algorithm by) noexcept {
-  if (asked.input_in.part_of == nullptr) return operand_place::memory;
+PEERBUS_INLINE operand_place place_for(const team& on, const request& asked,
+                                       algorithm by) noexcept {
+  if (asked.input_in.part_of == nullptr) return place_outside_windows(on, asked, by);
   const pattern& kind = pattern_of(asked.what);
   const bool is_in_place = !asked.output.empty() && asked.is_in_place();
   // This rank overwrites what its peers would read.
-  if (kind.input_rows && kind.output_rows && is_in_place) return operand_place::memory;
+  if (kind.input_rows && kind.output_rows && is_in_place)
+    return place_outside_windows(on, asked, by);
   const bool is_all_reduce = kind.reduces && !kind.input_rows && !kind.one_takes;
   if (!is_all_reduce) return operand_place::window;
   if (asked.is_in_place()) return operand_place::window_in_place;
@@ -141,10 +154,10 @@ PEERBUS_INLINE operation begin(team& on, const request& asked, const reducer& re
   header.element = asked.element;
   if (kind.has_root()) header.root = static_cast<std::uint32_t>(asked.root.index());
   header.count = count;
-  header.place = place_for(asked, by);
-  header.offset = asked.input_in.offset;
-  if (header.place != operand_place::memory)
-    header.window = asked.input_in.number & call_header::window_mask;
+  header.place = place_for(on, asked, by);
+  header.offset = header.place == operand_place::private_memory ? private_reads::offer(kind, asked)
+                                                                : asked.input_in.offset;
+  if (header.is_in_window()) header.window = asked.input_in.number & call_header::window_mask;
   operation begun{on, header, asked, options, std::move(objection), carried_out_by(asked.what, by)};
   if (begun.rounds().is_in_window() && header.place == operand_place::window_in_place)
     begun.carry_out_by(all_reduce_in_window);

@@ -26,12 +26,19 @@ struct message_header {
 
   friend constexpr bool operator==(const message_header&, const message_header&) = default;
 };
-static_assert(sizeof(message_header) <= channel_map::header_bytes);
+
+/// What precedes a first slice, and what stands in a line, each with a word behind it.
+struct message_line {
+  message_header header{};
+  std::uint64_t bytes = 0;    ///< in a slot: of the first slice
+  std::uint64_t is_read = 0;  ///< in a line: whether the receiver reads the rest in private memory
+};
+static_assert(sizeof(message_line) <= channel_map::word_at);
 
 /// The signals from a rank to a peer.
 enum class channel_signal : std::uint32_t {
   sent,     ///< the number of slices that it has put to the peer
-  taken,    ///< the number of slices of the peer that it has read
+  taken,    ///< the number of slices of the peer that it has read; a private read is one of them
   expected  ///< the number of messages of the peer for which it has said what it expects
 };
 
@@ -43,6 +50,8 @@ struct channel_end {
   std::size_t done = 0;              ///< bytes of the message that are put or read
   bool has_begun = false;            ///< whether its first slice is put or read
   std::optional<bool> is_matched{};  ///< whether both ends describe it alike, once that is known
+  bool is_read = false;              ///< whether the receiver reads it in private memory
+  unsigned unreadable = 0;           ///< messages that the receiver could not read
 };
 
 /// The memory through which the channels of a rank send and receive, and the ends of these
@@ -65,10 +74,22 @@ class channel_memory {
   /// Returns the value to which `peer` has raised its signal `kind`.
   [[nodiscard]] std::uint64_t value(rank_id peer, channel_signal kind) const noexcept;
 
-  /// Writes `header`, unless it is nullptr, and `payload` to the slot or line at `peer` that lies
+  /// Writes `line`, unless it is nullptr, and `payload` to the slot or line at `peer` that lies
   /// there at `offset`. `staging` is where this rank may keep the bytes until they are delivered.
-  errc write(rank_id peer, std::size_t offset, std::size_t staging, const message_header* header,
+  errc write(rank_id peer, std::size_t offset, std::size_t staging, const message_line* line,
              std::span<const std::byte> payload) noexcept;
+  ///@{
+  /// Accesses the word of a slot or line at `offset` of a near peer's memory, or of this rank's.
+  /// Does not order other accesses.
+  void store_word(rank_id peer, std::size_t offset, std::uint64_t value) noexcept;
+  [[nodiscard]] std::uint64_t word(std::size_t offset) const noexcept;
+  ///@}
+  /// Reads private memory of a peer, as `any_window::get_private`.
+  errc get_private(rank_id peer, std::uint64_t address, std::span<std::byte> target) noexcept {
+    return memory_->get_private(peer, address, target);
+  }
+  /// Returns whether memory of `peer` loads and stores.
+  [[nodiscard]] bool is_near(rank_id peer) const noexcept { return memory_->part(peer) != nullptr; }
 
   /// Returns the group of the ranks.
   [[nodiscard]] rank_group& group() const noexcept { return memory_->group(); }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
 #include <cstring>
 #include <utility>
 
 #include <peerbus/collective/detail/channel_memory.hpp>
-#include <peerbus/collective/detail/copy.hpp>
+#include <peerbus/core/copy.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/signal.hpp>
 
 namespace peerbus::collective::detail {
@@ -39,16 +41,29 @@ PEERBUS_INLINE std::uint64_t channel_memory::value(rank_id peer,
 }
 
 PEERBUS_INLINE errc channel_memory::write(rank_id peer, std::size_t offset, std::size_t staging,
-                                          const message_header* header,
+                                          const message_line* line,
                                           std::span<const std::byte> payload) noexcept {
   std::byte* const near = memory_->part(peer);
   std::byte* const target = near != nullptr ? near + offset : own_ + staging;
-  if (header != nullptr) std::memcpy(target, header, sizeof *header);
-  copy_bytes(target + channel_map::header_bytes, payload.data(), payload.size());
+  if (line != nullptr) std::memcpy(target, line, sizeof *line);
+  peerbus::detail::copy_bytes(target + channel_map::header_bytes, payload.data(), payload.size());
   if (near != nullptr) return errc::ok;
-  const std::size_t skipped = header != nullptr ? 0 : channel_map::header_bytes;
+  const std::size_t skipped = line != nullptr ? 0 : channel_map::header_bytes;
   return memory_->put(peer, offset + skipped,
                       {target + skipped, channel_map::header_bytes - skipped + payload.size()});
+}
+
+PEERBUS_INLINE void channel_memory::store_word(rank_id peer, std::size_t offset,
+                                               std::uint64_t value) noexcept {
+  std::byte* const place = memory_->part(peer) + offset + channel_map::word_at;
+  std::atomic_ref{*peerbus::detail::placed<std::uint64_t>(place)}.store(value,
+                                                                        std::memory_order_relaxed);
+}
+
+PEERBUS_INLINE std::uint64_t channel_memory::word(std::size_t offset) const noexcept {
+  std::byte* const place = own_ + offset + channel_map::word_at;
+  return std::atomic_ref{*peerbus::detail::placed<std::uint64_t>(place)}.load(
+      std::memory_order_relaxed);
 }
 
 PEERBUS_INLINE std::unique_ptr<channel_memory> make_channel_memory(rank_group& group,

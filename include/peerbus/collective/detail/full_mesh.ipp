@@ -52,9 +52,9 @@ PEERBUS_INLINE void full_mesh(call_rounds& all, const request& given, const redu
       all.sources()[self.index()] = own();
       return reduce_by_lanes(all, given, reduce, row(self), all.sources(), bytes);
     }
-    if (kind.one_gives && !gives) return all.copy(row(self), from(root), bytes);
+    if (kind.one_gives && !gives) return all.read(row(self), root, from(root), bytes);
     if (!kind.one_gives)
-      for (const rank_id peer : all.peers()) all.copy(row(peer), from(peer), bytes);
+      for (const rank_id peer : all.peers()) all.read(row(peer), peer, from(peer), bytes);
     if (row(self) != own()) all.copy(row(self), own(), bytes);
   };
   all.in_slices(block, step, publish, take);

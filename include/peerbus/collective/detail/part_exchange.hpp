@@ -59,8 +59,8 @@ class part_exchange {
 
   /// Returns what `peer` sent in the latest round, from byte `done` of its part for this rank on.
   [[nodiscard]] const std::byte* from(rank_id peer, std::size_t done) noexcept {
-    return moves_.is_in_window() ? moves_.sources()[peer.index()]
-                                 : moves_.slice(peer, place_of(moves_.self()), done);
+    return moves_.reads_operands() ? moves_.sources()[peer.index()]
+                                   : moves_.slice(peer, place_of(moves_.self()), done);
   }
   /// Returns how many bytes `from` returns.
   [[nodiscard]] std::size_t bytes_from(rank_id peer, std::size_t done) const noexcept {

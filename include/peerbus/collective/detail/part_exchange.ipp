@@ -8,6 +8,7 @@
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/part_exchange.hpp>
 #include <peerbus/collective/detail/pattern.hpp>
+#include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
 
 namespace peerbus::collective::detail {
@@ -50,7 +51,7 @@ PEERBUS_INLINE bool part_exchange::compare() {
     if (sender != self)
       std::memcpy(&told, moves_.payload(sender, self.index() * sizeof told), sizeof told);
     largest_ = std::max<std::size_t>(largest_, told.largest);
-    if (moves_.is_in_window())
+    if (moves_.reads_operands())
       moves_.sources()[sender.index()] = moves_.operand(sender) + told.offset;
     const std::size_t expected = receives_[sender.index()].bytes;
     if (told.bytes != expected && objection.empty())
@@ -58,7 +59,8 @@ PEERBUS_INLINE bool part_exchange::compare() {
                                           " elements to ", self, ", which expects ",
                                           expected / given_.element.bytes);
   }
-  moves_.confirm(objection);
+  moves_.choose_way(largest_);
+  moves_.confirm(errc::mismatch, objection);
   return true;
 }
 
@@ -75,8 +77,8 @@ PEERBUS_INLINE void part_exchange::copy_all() {
   in_slices([&](std::size_t done) {
     for (const rank_id peer : moves_.peers())
       if (const std::size_t bytes = bytes_from(peer, done); bytes != 0)  // Else it may be null.
-        moves_.copy(given_.output.data() + receives_[peer.index()].offset + done, from(peer, done),
-                    bytes);
+        moves_.read(given_.output.data() + receives_[peer.index()].offset + done, peer,
+                    from(peer, done), bytes);
   });
   const byte_range& own = receives_[moves_.self().index()];
   if (own.bytes == 0) return;

@@ -20,6 +20,7 @@
 #include <peerbus/compat/deep_ep/event.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/align.hpp>
+#include <peerbus/core/copy.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/fnv_hash.hpp>
@@ -220,7 +221,7 @@ class agrs_sessions final : private detail::pending_operations {
     const std::size_t bytes = t.bytes();
     if (bytes == 0) return;
     std::byte* const own = own_part(t, offset);
-    if (own != t.data()) std::memcpy(own, t.data(), bytes);
+    peerbus::detail::copy_bytes(own, static_cast<const std::byte*>(t.data()), bytes);
     const auto place = static_cast<std::size_t>(own - window_.local());
     for (const rank_id peer : group().peers())
       window_.store(call, peer, place, {own, bytes}, place);

@@ -16,6 +16,7 @@
 #include <peerbus/compat/deep_ep/detail/one_sided_window.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/align.hpp>
+#include <peerbus/core/copy.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -111,7 +112,8 @@ class pp_buffer {
     if (header.bytes != t.bytes())
       throw error{errc::mismatch, detail::concat(call, ": ", peer, " sent ", header.bytes,
                                                  " bytes, the tensor has ", t.bytes())};
-    if (header.bytes != 0) std::memcpy(t.data(), place + head_bytes, header.bytes);
+    peerbus::detail::copy_bytes(static_cast<std::byte*>(t.data()), place + head_bytes,
+                                header.bytes);
     taken();
   }
 

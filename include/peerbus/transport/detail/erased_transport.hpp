@@ -65,6 +65,10 @@ class erased_transport {
                                         signal_id id, std::uint64_t value) noexcept = 0;
   [[nodiscard]] virtual errc get(rank_id peer, const erased_window& memory, std::size_t offset,
                                  std::span<std::byte> target) noexcept = 0;
+  /// Returns `unsupported` if the transport does not read private memory.
+  [[nodiscard]] virtual errc get_private(rank_id peer, const erased_window& memory,
+                                         std::uint64_t address,
+                                         std::span<std::byte> target) noexcept = 0;
   [[nodiscard]] virtual errc fetch_add(rank_id peer, const erased_window& memory,
                                        std::size_t offset, std::uint64_t addend,
                                        std::uint64_t& before) noexcept = 0;
@@ -144,6 +148,10 @@ class held_transport final : public erased_transport {
   [[nodiscard]] errc get(rank_id peer, const erased_window& memory, std::size_t offset,
                          std::span<std::byte> target) noexcept override {
     return bus_.get(peer, held(memory), offset, target);
+  }
+  [[nodiscard]] errc get_private(rank_id peer, const erased_window& memory, std::uint64_t address,
+                                 std::span<std::byte> target) noexcept override {
+    return detail::get_private(bus_, peer, held(memory), address, target);
   }
   [[nodiscard]] errc fetch_add(rank_id peer, const erased_window& memory, std::size_t offset,
                                std::uint64_t addend, std::uint64_t& before) noexcept override {

@@ -21,6 +21,12 @@ enum { PEERBUS_C_MAJOR = 0, PEERBUS_C_MINOR = 1, PEERBUS_C_PATCH = 0 };
 /** Returns the version of the library that runs: major x 65536 + minor x 256 + patch. Threads: any. */
 PEERBUS_API uint32_t peerbus_version(void);
 
+/** Lets all processes of this user read the private memory of this one, where Yama restricts that
+ * (ptrace_scope 1, as on Ubuntu), so that large operands of collectives are copied once instead of
+ * twice. They may trace it in other ways too. Before the communicator is made. Cost: a system call.
+ * Returns 1, or 0 if the kernel knows no such restriction. Threads: any. */
+PEERBUS_API int32_t peerbus_permit_private_reads(void);
+
 /** Whether tokens for ranks of another host cross once for that host, and are handed on there. Over
  * memory of one host all ranks are near: PEERBUS_RELAY_ALWAYS is PEERBUS_UNSUPPORTED there. */
 enum { PEERBUS_RELAY_NEVER = 0, PEERBUS_RELAY_ALWAYS = 1, PEERBUS_RELAY_AUTOMATIC = 2 };

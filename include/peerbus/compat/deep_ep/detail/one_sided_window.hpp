@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <span>
@@ -15,6 +14,7 @@
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/core/copy.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -74,7 +74,7 @@ class one_sided_window {
 
  private:
   static void copy(std::byte* target, std::span<const std::byte> source) noexcept {
-    if (target != source.data()) std::memcpy(target, source.data(), source.size());
+    peerbus::detail::copy_bytes(target, source.data(), source.size());
   }
   [[nodiscard]] errc wait_at(rank_id raiser, std::size_t id, std::uint64_t value,
                              deadline until) noexcept {

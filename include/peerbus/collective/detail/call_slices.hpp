@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include <peerbus/collective/detail/call_rounds.hpp>
+#include <peerbus/collective/detail/page_exchange.hpp>
+#include <peerbus/collective/detail/private_reads.hpp>
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+
+/// The templates of `call_rounds`, which operations instantiate.
+namespace peerbus::collective::detail {
+
+template <class Give, class Take>
+void call_rounds::in_slices(std::size_t total, std::size_t step, Give&& give, Take&& take) {
+  const std::size_t staged_step = step;
+  if (reads_operands()) step = total;
+  part_stride_ = std::min(slice_bytes(ranks()), align_up(total, cache_line_bytes));
+  std::size_t done = 0;
+  do {
+    const std::size_t bytes = std::min(step, total - done);
+    if (half_ == half::second)
+      half_ = half::only;  // The page of this slice is published.
+    else if (on_.objection_.empty())
+      give(done, bytes);
+    else
+      put_refusal(errc::invalid_argument, on_.objection_);
+    if (half_ == half::first) return end_first_half();
+    const bool was_private = is_private_;
+    if (!is_in_steps_) await();
+    if (is_private_ || !was_private) take(done, bytes);
+    if (was_private && !finish_reads()) {
+      step = staged_step;
+      continue;
+    }
+    done += bytes;
+  } while (done < total);
+  if (is_in_window()) meet([](rank_id) noexcept { return byte_range{}; });
+  on_.private_.leave(way_);
+}
+
+template <class Give>
+bool call_rounds::first_round(Give&& give) {
+  if (half_ == half::second)
+    half_ = half::only;  // The page is published.
+  else if (on_.objection_.empty())
+    give();
+  else
+    put_refusal(errc::invalid_argument, on_.objection_);
+  if (half_ == half::first) {
+    end_first_half();
+    return false;
+  }
+  await();
+  return true;
+}
+
+}  // namespace peerbus::collective::detail
