@@ -51,9 +51,8 @@ void visit_rows(const Received& received, ByExpert&& by_expert, ByToken&& by_tok
 template <class Received>
 void read_rows(const Received& received) noexcept {
   const auto read = [](const auto& rows) {
-    for (std::size_t i = 0; i < rows.count(); ++i)
-      peerbus::detail::read_once(std::as_bytes(rows.row(i)));
-    peerbus::detail::read_once(std::as_bytes(rows.scales()));
+    for (std::size_t i = 0; i < rows.count(); ++i) peerbus::read_once(std::as_bytes(rows.row(i)));
+    peerbus::read_once(std::as_bytes(rows.scales()));
   };
   visit_rows(received, [&](std::size_t, const auto& rows) { read(rows); }, read);
 }

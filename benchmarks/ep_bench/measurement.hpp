@@ -195,8 +195,7 @@ class measurement {
     for (std::size_t i = 0; i < warmup; ++i) iterate(0);
     // An exchange tries both kinds of stores early. What is timed is what it has found, unless so
     // little is timed that the trial would be most of the run.
-    const std::uint64_t found =
-        peerbus::moe::detail::store_trials::first_decision(moe_.config().in_flight);
+    const std::uint64_t found = peerbus::moe::first_measured_dispatch(moe_.config().in_flight);
     if (floor == floor_kind::copies && chosen_.stores == "automatic" && iterations >= found)
       while (moe_.next_dispatch() <= found) operations([](std::optional<series>, double) {});
     return iterations;

@@ -36,7 +36,7 @@ class plain_puts {
              std::size_t output_bytes)
       : plain_puts{comm, rows_between(truth, comm.size()), row_bytes, output_bytes} {}
 
-  void recall() const noexcept { peerbus::detail::read_once(window_.local().last(landing_)); }
+  void recall() const noexcept { peerbus::read_once(window_.local().last(landing_)); }
 
   void dispatch() { move(there_); }
   void combine() { move(back_); }

@@ -84,13 +84,13 @@ class contender {
         out_(tokens * hidden) {}
 
   void time(const batch& own) {
-    peerbus::detail::read_once(std::as_bytes(std::span{own.tokens}));
+    peerbus::read_once(std::as_bytes(std::span{own.tokens}));
     comm_->barrier();
     const auto start = bench::clock::now();
     const auto rows = moe_.dispatch(own.tokens, {own.ids, own.weights});
     comm_->barrier();
     const auto sent = bench::clock::now();
-    peerbus::detail::read_once(std::as_bytes(rows.all_rows()));
+    peerbus::read_once(std::as_bytes(rows.all_rows()));
     comm_->barrier();
     dispatches.push_back(bench::nanoseconds(sent - start));
     reads.push_back(bench::nanoseconds(bench::clock::now() - start));
@@ -99,7 +99,7 @@ class contender {
     comm_->barrier();
     const auto back = bench::clock::now();
     moe_.combine(rows, out_);
-    peerbus::detail::read_once(std::as_bytes(std::span{out_}));
+    peerbus::read_once(std::as_bytes(std::span{out_}));
     comm_->barrier();
     combines.push_back(bench::nanoseconds(bench::clock::now() - back));
   }

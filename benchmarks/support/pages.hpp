@@ -25,7 +25,7 @@ class pages {
 
   /// Reads all, as if it had just been computed: what is timed next finds it as near as a layer of
   /// a model leaves its result.
-  void recall() const noexcept { peerbus::detail::read_once(std::as_bytes(all())); }
+  void recall() const noexcept { peerbus::read_once(std::as_bytes(all())); }
 
  private:
   peerbus::mapping memory_;

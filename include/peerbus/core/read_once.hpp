@@ -7,7 +7,7 @@
 
 #include <peerbus/core/align.hpp>
 
-namespace peerbus::detail {
+namespace peerbus {
 
 /// Reads one byte of every cache line, which brings all lines near, for what that takes or leaves.
 inline void read_once(std::span<const std::byte> bytes) noexcept {
@@ -17,4 +17,4 @@ inline void read_once(std::span<const std::byte> bytes) noexcept {
   asm volatile("" : : "r"(sum));  // Otherwise nobody would need the sum.
 }
 
-}  // namespace peerbus::detail
+}  // namespace peerbus

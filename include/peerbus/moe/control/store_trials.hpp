@@ -76,6 +76,15 @@ class store_trials {
 
 }  // namespace peerbus::moe::detail
 
+namespace peerbus::moe {
+
+/// Returns the number of the first dispatch whose stores were measured, if all have one size.
+[[nodiscard]] constexpr std::uint64_t first_measured_dispatch(std::size_t in_flight) noexcept {
+  return detail::store_trials::first_decision(in_flight);
+}
+
+}  // namespace peerbus::moe
+
 #ifndef PEERBUS_COMPILED
 #include <peerbus/moe/control/store_trials.ipp>  // IWYU pragma: keep
 #endif

@@ -171,7 +171,7 @@ PEERBUS_INLINE void exchange_core::read_rows(const batch& this_batch,
       const auto arrived = this_batch.arriving.from(block, rank_id{source});
       const std::byte* const begin = rows.row(arrived[0]);
       const auto bytes = static_cast<std::size_t>(rows.row(arrived[1]) - begin);
-      peerbus::detail::read_once({begin, bytes / lanes});
+      peerbus::read_once({begin, bytes / lanes});
     }
 }
 
@@ -297,7 +297,7 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::finish_combine(
     timed(this_batch, caller, part_of(tokens), [&] {
       const lane::range own = caller.share(tokens);
       const std::size_t hidden = parts_.config.hidden;
-      peerbus::detail::read_once(
+      peerbus::read_once(
           std::as_bytes(sum.out.subspan(own.begin * hidden, (own.end - own.begin) * hidden)));
     });
   serial(caller, until, [&] {
