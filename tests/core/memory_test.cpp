@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +38,18 @@ std::byte* two_pages() {
       ::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   REQUIRE(memory != MAP_FAILED);
   return static_cast<std::byte*>(memory);
+}
+
+/// Returns whether there is the call by which memory is read: emulators of a processor may lack it.
+bool has_reads() {
+  char word = 0;
+  char copy = 0;
+  const iovec local{&copy, 1};
+  const iovec remote{&word, 1};
+  const bool works =
+      ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) == 1 || errno != ENOSYS;
+  if (!works) MESSAGE("no process_vm_readv here");
+  return works;
 }
 
 /// A process that has a copy of this one's memory, and changes one word of it.
@@ -100,17 +114,19 @@ TEST_CASE("the memory of this process") {
   std::vector<std::byte> target(5000);
   const process_memory own = process_memory::own();
   CHECK(own.is_readable());
+  CHECK_FALSE(process_memory{}.is_readable());
+  CHECK(process_memory{}.read(0, target) == errc::unsupported);
+  if (!has_reads()) return;
   CHECK(own.read(reinterpret_cast<std::uintptr_t>(source.data()), target) == errc::ok);
   CHECK(target == source);
   std::uint64_t word = 0;
   const process_word described = process_word::describe(word);
   CHECK(word == described.value);
   CHECK(process_memory::find(described).is_readable());
-  CHECK_FALSE(process_memory{}.is_readable());
-  CHECK(process_memory{}.read(described.address, target) == errc::unsupported);
 }
 
 TEST_CASE("the memory of another process") {
+  if (!has_reads()) return;
   std::byte* const memory = two_pages();
   for (std::size_t i = 0; i < page; ++i) memory[i] = pattern(i);
   std::uint64_t word = 5;
@@ -153,7 +169,7 @@ TEST_CASE("is_mapped") {
   ::munmap(memory, page);
   // More than one call of the kernel looks at.
   constexpr std::size_t large = std::size_t{9} << 20U;
-  void* const all = ::mmap(nullptr, large, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const all = ::mmap(nullptr, large, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   REQUIRE(all != MAP_FAILED);
   const std::span whole{static_cast<std::byte*>(all), large};
   CHECK(peerbus::detail::is_mapped(whole));
