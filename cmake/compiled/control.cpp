@@ -56,6 +56,7 @@
 #include <peerbus/core/signal.ipp>
 #include <peerbus/core/system_error.ipp>
 #include <peerbus/core/text.ipp>
+#include <peerbus/core/trials.ipp>
 #include <peerbus/core/wait_readable.ipp>
 #include <peerbus/moe/control/arrival_clock.ipp>
 #include <peerbus/moe/control/control_messages.ipp>

@@ -48,10 +48,11 @@ struct channel_options {
 /// once by the receiver. A message that is read in private memory takes one slice, which is empty
 /// if its receiver has come first, and all bytes that are not in it are copied once. The sender
 /// raises a signal for each slice; the receiver raises one for each slice and one for each message.
-/// No operation allocates, unless it fails. Memory: `map().total_bytes()` at each rank. Threads:
-/// one operation at a time, whole or in halves (`pending_messages`), by one lane. Different
-/// channels, teams, and the communicator itself, may be used at the same time. Channels are neither
-/// copied nor moved.
+/// No operation allocates, unless it fails.
+/// Memory: `map().total_bytes()` at each rank.
+/// Threads: one operation at a time, whole or in halves (`pending_messages`), by one lane.
+/// Different channels, teams, and the communicator itself, may be used at the same time. Channels
+/// are neither copied nor moved.
 class channels {
  public:
   /// The least size of a slice, in bytes.

@@ -137,10 +137,9 @@ class moe_distribute {
       throw error{*found.first()};
     }
 
-    const std::span<bf16> outputs = given.dispatched.expert_out;
+    const auto outputs = std::as_writable_bytes(given.dispatched.expert_out);
     const auto expand_x = std::as_bytes(given.expand_x);
-    peerbus::detail::copy_bytes(std::as_writable_bytes(outputs).data(), expand_x.data(),
-                                expand_x.size());
+    peerbus::detail::copy_bytes(outputs.data(), expand_x.data(), expand_x.size());
     operations_.combine(rows, given.until, [&] {
       counting_waits(given.performance_info, [&](std::span<std::int64_t> waited) {
         moe_.combine(rows, given.out,

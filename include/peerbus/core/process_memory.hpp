@@ -29,8 +29,7 @@ struct process_word {
 /// The memory of a process of this host, of which this process knows addresses. It is read by
 /// process_vm_readv, also that of this process: memory that is gone ends the call, while a load
 /// would end the process. The call needs the right to trace that process: the same user, and where
-/// Yama
-/// (/proc/sys/kernel/yama/ptrace_scope) is 1, `permit_private_reads` in that process.
+/// /proc/sys/kernel/yama/ptrace_scope is 1, `permit_private_reads` in that process.
 /// Cost: a `process_memory` is a number. Nothing is allocated.
 /// Threads: any, at the same time.
 class process_memory {

@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
-#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+#include <peerbus/core/compiled.hpp>
 
 namespace peerbus::detail {
 
@@ -21,7 +20,7 @@ namespace peerbus::detail {
 /// model do, meets both ways too.
 class trial_schedule {
  public:
-  /// What a call does.
+  /// Says how to carry out a call.
   struct turn {
     bool is_trial = false;   ///< whether it takes `way`, else what was decided
     bool is_timed = false;   ///< whether its time counts
@@ -90,18 +89,7 @@ class measured_choice {
     noted.count = static_cast<std::uint8_t>(std::min<std::size_t>(noted.count + 1U, most_times));
   }
   /// Decides, if there are enough times. `assumed` is the choice before the first decision.
-  void decide(std::size_t assumed) noexcept {
-    for (const sample& noted : of_way_)
-      if (noted.count < most_times / 2) return;
-    for (std::size_t way = 0; way < of_way_.size(); ++way)
-      found_[way] = take_quartile(of_way_[way]);
-    const double gain = std::log(found_[0] / found_[1]);
-    if (!std::isfinite(gain)) return;  // A clock that stood still.
-    if (!is_measured_) way_ = assumed;
-    gain_ = is_measured_ ? (gain_ + gain) / 2 : gain;
-    if (std::abs(gain_) > least_gain) way_ = gain_ > 0 ? 1 : 0;
-    is_measured_ = true;
-  }
+  void decide(std::size_t assumed) noexcept;
 
   /// Returns whether a decision was made.
   [[nodiscard]] bool is_measured() const noexcept { return is_measured_; }
@@ -122,12 +110,6 @@ class measured_choice {
     std::uint8_t count = 0;
     std::uint8_t next = 0;
   };
-  static double take_quartile(sample& noted) noexcept {
-    const auto quartile = noted.times.begin() + noted.count / 4;
-    std::nth_element(noted.times.begin(), quartile, noted.times.begin() + noted.count);
-    noted.count = noted.next = 0;
-    return static_cast<double>(*quartile);
-  }
 
   std::array<sample, 2> of_way_;
   std::array<double, 2> found_{};
@@ -137,3 +119,7 @@ class measured_choice {
 };
 
 }  // namespace peerbus::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/core/trials.ipp>  // IWYU pragma: keep
+#endif

@@ -119,7 +119,7 @@ struct transport_capabilities {
 ///     thread can sleep for several transports.
 ///  21. `get_private(peer, window, address, target)` is 7 from the private memory of the peer's
 ///     process: `address` is one there, and nothing of it need lie in a window. Complete on return.
-///     Whether it is possible is found out for each pair of ranks when `window` is made. Returns
+///     Each rank finds out for each peer, when `window` is made, whether it is possible. Returns
 ///     `unsupported` if it is not, or no longer; `out_of_range` if not all of it is memory that can
 ///     be read, and `target` may then hold some of it; `peer_dead` if the process is gone.
 ///

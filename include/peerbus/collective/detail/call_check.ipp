@@ -54,9 +54,7 @@ PEERBUS_ERROR_PATH void call_check::find_difference(std::uint64_t round) const {
 
 PEERBUS_ERROR_PATH void call_check::throw_refused(std::uint64_t round, rank_id refuser,
                                                   const call_header& theirs) const {
-  const std::byte* const page = refuser == pages_.group().rank()
-                                    ? pages_.page(round) + team_map::header_bytes
-                                    : pages_.payload(round, refuser, 0);
+  const std::byte* const page = pages_.payload(round, refuser, 0);
   const std::string_view text{reinterpret_cast<const char*>(page), theirs.count};
   if (theirs.refusal == errc::mismatch)
     throw agreed_error{

@@ -217,8 +217,7 @@ class call_rounds {
   /// Returns what any rank published for this rank in the latest round, from byte `page_at` of its
   /// page on, where the range for this rank begins. Readable until the next `put` of this rank.
   [[nodiscard]] const std::byte* payload(rank_id rank, std::size_t page_at) const noexcept {
-    return rank == self() ? pages_.page(on_.round_) + team_map::header_bytes + page_at
-                          : pages_.payload(on_.round_, rank, page_at);
+    return pages_.payload(on_.round_, rank, page_at);
   }
   /// Returns what `peer` offered in the latest round from byte `input_at` of its input on, which
   /// begins at `page_at` of its page. Readable until the next `put` of this rank.
@@ -240,6 +239,10 @@ class call_rounds {
   /// The part of a call that `in_slices` does: all of it, up to the first page, or the rest.
   enum class half { only, first, second };
 
+  /// Writes the page and puts it by `give()`, or refuses the call, unless the first half has done
+  /// so. Returns whether the round goes on, as it does not in the first half.
+  template <class Give>
+  [[nodiscard]] bool begin_round(Give&& give);
   /// Publishes the round to all ranks after another rank has done so, or has sent another call.
   /// Throws: what is wrong, on all ranks.
   void leave_steps(peerbus::detail::function_ref<bool(rank_id)> is_told);

@@ -180,11 +180,9 @@ PEERBUS_INLINE void call_rounds::begin_reading() {
 }
 
 PEERBUS_INLINE void call_rounds::find_operands() noexcept {
-  for (const rank_id rank : pages_.group().ranks()) {
-    const round_notice& told =
-        rank == self() ? pages_.notice_of_own(on_.round_) : pages_.notice(on_.round_, rank);
-    pages_.operands()[rank.index()] = input_in_.part_of(input_in_.window, rank) + told.offset;
-  }
+  for (const rank_id rank : pages_.group().ranks())
+    pages_.operands()[rank.index()] =
+        input_in_.part_of(input_in_.window, rank) + pages_.notice(on_.round_, rank).offset;
 }
 
 PEERBUS_INLINE void call_rounds::await_peers() {

@@ -22,13 +22,7 @@ void call_rounds::in_slices(std::size_t total, std::size_t step, Give&& give, Ta
   std::size_t done = 0;
   do {
     const std::size_t bytes = std::min(step, total - done);
-    if (half_ == half::second)
-      half_ = half::only;  // The page of this slice is published.
-    else if (on_.objection_.empty())
-      give(done, bytes);
-    else
-      put_refusal(errc::invalid_argument, on_.objection_);
-    if (half_ == half::first) return end_first_half();
+    if (!begin_round([&] { give(done, bytes); })) return;
     const bool was_private = is_private_;
     if (!is_in_steps_) await();
     if (is_private_ || !was_private) take(done, bytes);
@@ -44,18 +38,22 @@ void call_rounds::in_slices(std::size_t total, std::size_t step, Give&& give, Ta
 
 template <class Give>
 bool call_rounds::first_round(Give&& give) {
+  if (!begin_round(give)) return false;
+  await();
+  return true;
+}
+
+template <class Give>
+bool call_rounds::begin_round(Give&& give) {
   if (half_ == half::second)
     half_ = half::only;  // The page is published.
   else if (on_.objection_.empty())
     give();
   else
     put_refusal(errc::invalid_argument, on_.objection_);
-  if (half_ == half::first) {
-    end_first_half();
-    return false;
-  }
-  await();
-  return true;
+  if (half_ != half::first) return true;
+  end_first_half();
+  return false;
 }
 
 }  // namespace peerbus::collective::detail

@@ -27,7 +27,7 @@ struct message_header {
   friend constexpr bool operator==(const message_header&, const message_header&) = default;
 };
 
-/// What precedes a first slice, and what stands in a line, each with a word behind it.
+/// Describes a message before its first slice, or in a line. A word follows it.
 struct message_line {
   message_header header{};
   std::uint64_t bytes = 0;    ///< in a slot: of the first slice

@@ -98,7 +98,7 @@ class page_exchange {
   [[nodiscard]] std::byte* page(std::uint64_t round) const noexcept {
     return own_ + map_.page_at(round);
   }
-  /// Returns the header of the page of `peer`, another rank.
+  /// Returns the header of the page of any rank.
   [[nodiscard]] const std::byte* header(std::uint64_t round, rank_id peer) const noexcept {
     const std::byte* const near = memory_->part(peer);
     return near != nullptr ? near + map_.page_at(round) : own_ + map_.slot_at(round, peer);
@@ -108,12 +108,12 @@ class page_exchange {
   [[nodiscard]] round_notice& notice_of_own(std::uint64_t round) const noexcept {
     return *peerbus::detail::placed<round_notice>(page(round) + team_map::notice_at);
   }
-  /// Returns the notice of the page of `peer`, another rank.
+  /// Returns the notice of the page of any rank.
   [[nodiscard]] const round_notice& notice(std::uint64_t round, rank_id peer) const noexcept {
     return *peerbus::detail::placed<round_notice>(header(round, peer) + team_map::notice_at);
   }
-  /// Returns the range of the payload of `peer`, another rank, which begins there at `offset` and
-  /// was published for this rank.
+  /// Returns the range of the payload of any rank, which begins there at `offset` and was published
+  /// for this rank.
   [[nodiscard]] const std::byte* payload(std::uint64_t round, rank_id peer,
                                          std::size_t offset) const noexcept {
     return header(round, peer) + team_map::header_bytes + (is_near(peer) ? offset : 0);

@@ -29,7 +29,7 @@ namespace peerbus::collective::detail {
 /// needed to find out what the kernel permits, or no longer permits.
 class private_reads {
  public:
-  /// Why operands are staged. Bits, so that those of all ranks add up.
+  /// Reasons to stage operands. Bits, so that those of all ranks add up.
   enum reason : std::uint64_t {
     none = 0,
     rows_in_place = 1,  ///< a rank would overwrite rows that peers read
@@ -94,8 +94,6 @@ class private_reads {
   static bool swaps_rows(const pattern& kind) noexcept {
     return kind.input_rows && kind.output_rows;
   }
-  [[nodiscard]] const round_notice& notice_of(std::uint64_t round, rank_id rank) const noexcept;
-
   /// Returns whether rows of so many bytes are read until both ways were measured.
   [[nodiscard]] bool are_assumed(const pattern& kind, std::size_t bytes) const noexcept;
 

@@ -68,10 +68,10 @@ PEERBUS_INLINE void private_reads::take_times(std::uint64_t round,
   if (!left_ && !call.is_timed) return;
   // From the first rank on, on all ranks: if ranks come so far apart that `later_of` is wrong, all
   // find the same wrong time.
-  std::uint32_t ended = notice_of(round, rank_id{0}).ended;
-  call.began = notice_of(round, rank_id{0}).began;
+  std::uint32_t ended = pages_.notice(round, rank_id{0}).ended;
+  call.began = pages_.notice(round, rank_id{0}).began;
   for (const rank_id rank : pages_.group().ranks()) {
-    const round_notice& told = notice_of(round, rank);
+    const round_notice& told = pages_.notice(round, rank);
     ended = later_of(ended, told.ended);
     call.began = later_of(call.began, told.began);
     if (told.began == 0) call.is_timed = false;
@@ -95,16 +95,11 @@ PEERBUS_INLINE std::uint64_t private_reads::offer(const pattern& kind,
   return reinterpret_cast<std::uintptr_t>(given.input.data());
 }
 
-PEERBUS_INLINE const round_notice& private_reads::notice_of(std::uint64_t round,
-                                                            rank_id rank) const noexcept {
-  return rank == pages_.group().rank() ? pages_.notice_of_own(round) : pages_.notice(round, rank);
-}
-
 PEERBUS_INLINE bool private_reads::take_offers(std::uint64_t round, const pattern& kind) noexcept {
   failure_.store(none, std::memory_order_relaxed);  // order: no reads are under way.
   std::uint64_t reasons = none;
   for (const rank_id rank : pages_.group().ranks()) {
-    const std::uint64_t offered = notice_of(round, rank).offset;
+    const std::uint64_t offered = pages_.notice(round, rank).offset;
     if (!is_offer(offered))
       reasons |= offered & ~refusal_bit;
     else  // An address of another process.
@@ -145,7 +140,7 @@ PEERBUS_INLINE private_reads::reason private_reads::find_failure(std::uint64_t r
   std::atomic_thread_fence(std::memory_order_acquire);  // order: see `give_up`.
   std::uint64_t reasons = none;
   for (const rank_id rank : pages_.group().ranks()) {
-    auto& told = const_cast<round_notice&>(notice_of(round, rank)).offset;  // Only loaded.
+    auto& told = const_cast<round_notice&>(pages_.notice(round, rank)).offset;  // Only loaded.
     reasons |= std::atomic_ref{told}.load(std::memory_order_relaxed);
   }
   if ((reasons & not_permitted) != 0) is_forbidden_ = true;

@@ -32,8 +32,8 @@ struct batch_stores {
 /// sizes compare.
 /// Cost: half of the dispatches of a trial use the worse stores: 16 of the first 550, and in the
 /// end 16 of 16 415 (with `in_flight` 1). A timed batch reads the clock six times, and reads what
-/// it received and summed once more. A batch that is in no trial costs a few instructions. Threads:
-/// one at a time.
+/// it received and summed once more. A batch that is in no trial costs a few instructions.
+/// Threads: one at a time.
 class store_trials {
  public:
   /// Uses `stream_from`, the bytes from which rows are streamed, for sizes that were not measured.

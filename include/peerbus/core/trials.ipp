@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include <peerbus/core/trials.hpp>
+
+namespace peerbus::detail {
+
+PEERBUS_INLINE void measured_choice::decide(std::size_t assumed) noexcept {
+  for (const sample& noted : of_way_)
+    if (noted.count < most_times / 2) return;
+  for (std::size_t way = 0; way < of_way_.size(); ++way) {
+    sample& noted = of_way_[way];
+    const auto quartile = noted.times.begin() + noted.count / 4;
+    std::nth_element(noted.times.begin(), quartile, noted.times.begin() + noted.count);
+    found_[way] = static_cast<double>(*quartile);
+    noted.count = noted.next = 0;
+  }
+  const double gain = std::log(found_[0] / found_[1]);
+  if (!std::isfinite(gain)) return;  // A clock that stood still.
+  if (!is_measured_) way_ = assumed;
+  gain_ = is_measured_ ? (gain_ + gain) / 2 : gain;
+  if (std::abs(gain_) > least_gain) way_ = gain_ > 0 ? 1 : 0;
+  is_measured_ = true;
+}
+
+}  // namespace peerbus::detail
