@@ -183,7 +183,6 @@ class measurement {
     row result{shape, elements * elements_->bytes(), shape.count(elements), 0, {}, "-"};
     if (elements == 0 && shape.which != operation::barrier) return result;
     result.floor_bytes = floor_bytes(shape, result.bytes);
-    result.algorithm = algorithm_of(shape, result.count * elements_->bytes());
 
     bench::sample_store<Transport> samples{*comm_, series_count, chosen_.turns};
     const auto check = [&] {
@@ -214,6 +213,8 @@ class measurement {
       if (has_halves(shape)) time_uneven(shape, elements, turn, samples);
     }
     check();
+    // A team may have found it out meanwhile.
+    result.algorithm = algorithm_of(shape, result.count * elements_->bytes());
     result.samples = samples.slowest(chosen_.turns);
     return result;
   }

@@ -66,12 +66,17 @@ inline constexpr std::string_view what_is_checked =
 /// What a perfect program would need in the surroundings of the run, and its parts, in
 /// microseconds: medians.
 struct limit {
-  double copy = 0;       ///< the bytes that must cross, by the faster stores
+  double copy = 0;       ///< of the bytes that must cross, and of results, by the faster stores
   double encode = 0;     ///< reading and encoding each token
   double signals = 0;    ///< a signal's way for each phase
   bool streams = false;  ///< whether the faster stores are streaming ones
 
   [[nodiscard]] double total() const noexcept { return copy + encode + signals; }
+  /// Takes the faster of two copies.
+  void take_faster(double plain, double streaming) noexcept {
+    copy = std::min(plain, streaming);
+    streams = streaming < plain;
+  }
 };
 
 /// The statistics that a report shows; there are some only if something was timed.
@@ -102,7 +107,9 @@ struct figures {
     if (copies) found.streaming_dispatch = in(series::streaming_dispatch);
     double way = 0;
     if (!result.signal_one_way_ns.empty()) {
-      found.signal_one_way_ns = bench::median(result.signal_one_way_ns);
+      // Where ranks share cores, the others may still be on their way to a barrier.
+      found.signal_one_way_ns = result.crowded ? std::ranges::min(result.signal_one_way_ns)
+                                               : bench::median(result.signal_one_way_ns);
       way = *found.signal_one_way_ns / 1000;
     }
 
@@ -114,19 +121,20 @@ struct figures {
              // A put has its signal with it.
              way * static_cast<double>(copies ? result.phases : result.phases - 1),
              streaming < plain};
-    found.combine_limit = {median(series::plain_combine), 0, copies ? way : 0, false};
+    limit& back = found.combine_limit;
+    back = {median(series::plain_combine), 0, copies ? way : 0, false};
+    if (copies) back.take_faster(back.copy, median(series::streaming_combine));
     if (result.shares_floor()) {
-      const double shared_plain = median(series::shared_plain_dispatch);
-      const double shared_streaming = median(series::shared_streaming_dispatch);
-      there.copy = std::min(shared_plain, shared_streaming);
-      there.streams = shared_streaming < shared_plain;
-      found.combine_limit.copy = median(series::shared_plain_combine);
+      there.take_faster(median(series::shared_plain_dispatch),
+                        median(series::shared_streaming_dispatch));
+      back.take_faster(median(series::shared_plain_combine),
+                       median(series::shared_streaming_combine));
     }
     // The stores that leave the rows in the caches may be slower and still the better ones.
     const double plain_both = plain + median(series::plain_read);
     const double best_both =
         copies ? std::min(plain_both, streaming + median(series::streaming_read)) : plain_both;
-    found.sum_limit = best_both - found.own_copy + there.total() + found.combine_limit.total();
+    found.sum_limit = best_both - found.own_copy + there.total() + back.total();
     return found;
   }
 };

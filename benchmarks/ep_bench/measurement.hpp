@@ -23,9 +23,11 @@
 #include <peerbus/moe/protocol.hpp>
 #include <peerbus/moe/relay.hpp>
 #include <peerbus/moe/row_traffic.hpp>
+#include <peerbus/moe/stores.hpp>
 #include <peerbus/transport/concept.hpp>
 
 #include "ep_bench/check.hpp"
+#include "ep_bench/core_use.hpp"
 #include "ep_bench/experts.hpp"
 #include "ep_bench/lane_pool.hpp"
 #include "ep_bench/measured_exchange.hpp"
@@ -102,6 +104,7 @@ class measurement {
     result.wrong = findings_.first_of_all(check_everything());
     if (!result.wrong.empty()) return result;
     const std::size_t iterations = warm_up();
+    dispatch_meter_ = combine_meter_ = {};
     progress shown{comm_->rank().index() == 0 && chosen_.report.empty(), iterations};
     const std::size_t between = std::max<std::size_t>(iterations / signal_blocks, 1);
     for (std::size_t i = 0; i < iterations; ++i) {
@@ -118,6 +121,10 @@ class measurement {
     result.samples = samples_.slowest(iterations);
     result.signal_one_way_ns = signals_.one_way_ns();
     result.stores = moe_.stores_for(chosen_.tokens);
+    if (crowded_) {
+      result.dispatch_core = dispatch_meter_.mean();
+      result.combine_core = combine_meter_.mean();
+    }
     return result;
   }
 
@@ -207,22 +214,22 @@ class measurement {
     timed_laps(i, [&](auto&& note) { operations(note); });
     timed_laps(i, [&](auto&& note) { encoding(note); });
     timed_laps(i, [&](auto&& note) {
-      copies(note, series::plain_dispatch, series::plain_read, series::plain_combine, plain_,
-             [&] { plain_.dispatch(); });
+      copies(note, plain_, store_kind::plain,
+             {series::plain_dispatch, series::plain_read, series::plain_combine});
     });
     if constexpr (floor == floor_kind::copies) {
       timed_laps(i, [&](auto&& note) {
-        copies(note, series::streaming_dispatch, series::streaming_read, std::nullopt, plain_,
-               [&] { plain_.dispatch_streaming(); });
+        copies(note, plain_, store_kind::streaming,
+               {series::streaming_dispatch, series::streaming_read, series::streaming_combine});
       });
       if (!crowded_) return;
       timed_laps(i, [&](auto&& note) {
-        copies(note, series::shared_plain_dispatch, std::nullopt, series::shared_plain_combine,
-               shared_, [&] { shared_.dispatch(); });
+        copies(note, shared_, store_kind::plain,
+               {series::shared_plain_dispatch, std::nullopt, series::shared_plain_combine});
       });
       timed_laps(i, [&](auto&& note) {
-        copies(note, series::shared_streaming_dispatch, std::nullopt, std::nullopt, shared_,
-               [&] { shared_.dispatch_streaming(); });
+        copies(note, shared_, store_kind::streaming,
+               {series::shared_streaming_dispatch, std::nullopt, series::shared_streaming_combine});
       });
     }
   }
@@ -231,9 +238,11 @@ class measurement {
   template <class Lap>
   void timed_laps(std::size_t i, Lap&& lap) {
     if (surroundings_.needs_lap()) lap([](std::optional<series>, double) {});
+    is_metered_ = crowded_ && comm_->rank().index() == 0;
     lap([&](std::optional<series> which, double microseconds) {
       if (which) samples_.set(static_cast<std::size_t>(*which), i, microseconds);
     });
+    is_metered_ = false;
   }
 
   template <class Note>
@@ -241,16 +250,25 @@ class measurement {
     surroundings_.restore();
     tokens_.recall();
     if constexpr (counts_planes<Transport>) planes_.leave_out(comm_->bus());
-    const double there = bench::timed(*comm_, [&] { dispatch(received_); });
+    const double there =
+        bench::timed(*comm_, [&] { metered(dispatch_meter_, [&] { dispatch(received_); }); });
     const double reading = work_between();
     surroundings_.restore();
-    const double back = bench::timed(*comm_, [&] { combine(*received_); });
+    const double back =
+        bench::timed(*comm_, [&] { metered(combine_meter_, [&] { combine(*received_); }); });
     if constexpr (counts_planes<Transport>) planes_.take(comm_->bus());
     ++pairs_;
     note(series::dispatch, there);
     note(series::read, reading);
     note(series::combine, back);
     note(series::sum, there + reading + back);
+  }
+
+  /// Does an operation, and meters it on rank 0 where ranks share cores: a few system calls count
+  /// little there.
+  template <class Operation>
+  void metered(core_meter& meter, Operation&& operation) {
+    is_metered_ ? meter.add(operation) : operation();
   }
 
   /// What no dispatch can do without besides moving bytes: it reads each token and encodes it.
@@ -261,16 +279,20 @@ class measurement {
     note(series::encode, bench::timed(*comm_, [&] { encode_.run(tokens_.all()); }));
   }
 
-  template <class Note, class Copies, class Dispatch>
-  void copies(Note&& note, series there, std::optional<series> reading, std::optional<series> back,
-              Copies& plain, Dispatch&& dispatch_plainly) {
+  /// The series of what the limit is made of.
+  struct series_of_copies {
+    series there;
+    std::optional<series> read;
+    series back;
+  };
+  template <class Note, class Copies>
+  void copies(Note&& note, Copies& moved, store_kind stores, const series_of_copies& which) {
     surroundings_.restore();
-    plain.recall();
-    note(there, bench::timed(*comm_, dispatch_plainly));
-    note(reading, work_between());
-    if (!back && !surroundings_.needs_lap()) return;
+    moved.recall();
+    note(which.there, bench::timed(*comm_, [&] { moved.dispatch(stores); }));
+    note(which.read, work_between());
     surroundings_.restore();
-    note(back, bench::timed(*comm_, [&] { plain.combine(); }));
+    note(which.back, bench::timed(*comm_, [&] { moved.combine(stores); }));
   }
 
   /// Does what experts do between dispatch and combine, if they do. Returns the time in which each
@@ -312,6 +334,10 @@ class measurement {
       note(plain_.check());
     } else {
       note(plain_.check_outputs(check_));
+      for (const store_kind stores : {store_kind::plain, store_kind::streaming}) {
+        plain_.combine(stores);
+        note(plain_.check_results());
+      }
       const auto check_copies = [&](auto&& copy) {
         plain_.spoil();
         comm_->barrier();
@@ -320,9 +346,9 @@ class measurement {
         if (const auto text = check_.received(received); !text.empty()) note("plain copy: " + text);
         comm_->barrier();
       };
-      check_copies([&] { plain_.dispatch(); });
-      check_copies([&] { plain_.dispatch_streaming(); });
-      if (crowded_) check_copies([&] { shared_.dispatch(); });
+      check_copies([&] { plain_.dispatch(store_kind::plain); });
+      check_copies([&] { plain_.dispatch(store_kind::streaming); });
+      if (crowded_) check_copies([&] { shared_.dispatch(store_kind::plain); });
     }
     return found;
   }
@@ -347,6 +373,9 @@ class measurement {
   plain_encoding<Codec> encode_;
   surroundings surroundings_;
   std::optional<received_type> received_;  ///< of the last dispatch
+  core_meter dispatch_meter_;
+  core_meter combine_meter_;
+  bool is_metered_ = false;
   plane_tally planes_;
   peerbus::moe::row_traffic rows_;  ///< of each dispatch, if the transport has several planes
   std::size_t pairs_ = 0;           ///< dispatches with their combines that the tally has

@@ -28,11 +28,13 @@ enum class series : std::size_t {
   plain_combine,
   streaming_dispatch,
   streaming_read,
+  streaming_combine,
   shared_plain_dispatch,
   shared_plain_combine,
-  shared_streaming_dispatch
+  shared_streaming_dispatch,
+  shared_streaming_combine
 };
-inline constexpr std::size_t series_count = 13;
+inline constexpr std::size_t series_count = 15;
 
 /// What the operations are compared with: `plain_copy` or `plain_puts`.
 enum class floor_kind { copies, puts };
@@ -53,6 +55,13 @@ struct plane_counts {
   }
 };
 
+/// What an operation takes of a core: means of one rank.
+struct core_use {
+  double cpu_us = 0;  ///< CPU time, of the program and of the kernel
+  double sleeps = 0;  ///< how often the rank gave its core up to sleep
+  double yields = 0;  ///< how often it went on later, having yielded or been interrupted
+};
+
 /// What a run found out. Times are there on rank 0 only, and not if the check before them failed.
 struct outcome {
   std::string wrong;  ///< what the check found; empty if all was right
@@ -63,6 +72,8 @@ struct outcome {
   floor_kind floor = floor_kind::copies;
   std::size_t phases = 1;              ///< of a dispatch, each of which needs a signal's way
   bool crowded = false;                ///< more ranks than cores
+  core_use dispatch_core;              ///< of rank 0, if crowded
+  core_use combine_core;               ///< of rank 0, if crowded
   std::size_t cores = 0;               ///< that the ranks may use
   std::size_t dispatch_bytes = 0;      ///< of each rank
   std::size_t combine_bytes = 0;       ///< of each rank

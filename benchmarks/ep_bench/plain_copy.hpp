@@ -15,6 +15,7 @@
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/row_stream.hpp>
+#include <peerbus/moe/stores.hpp>
 
 #include "ep_bench/check.hpp"
 #include "ep_bench/options.hpp"
@@ -24,10 +25,13 @@
 
 namespace ep_bench {
 
+using peerbus::moe::store_kind;
+
 /// The least that any dispatch and combine must do, as a copy per row: the bytes of a dispatch,
 /// encoded beforehand, written to where the exchange puts them, and the bytes of a combine read
-/// from where it reads them. Every address is worked out beforehand. `rank` is whose bytes are
-/// copied, which need not be the rank that copies them.
+/// from where it reads them, with a row written for each token that has some. Every address is
+/// worked out beforehand. `rank` is whose bytes are copied, which need not be the rank that copies
+/// them.
 template <class Codec>
 class plain_copy {
  public:
@@ -40,6 +44,7 @@ class plain_copy {
         rows_(chosen.tokens * row_bytes_),
         scales_(chosen.tokens * scale_bytes_),
         sink_(output_bytes_),
+        results_(chosen.tokens * output_bytes_),
         sent_{truth.rows_sent(rank)} {
     const payload content{chosen.seed, grain_of<Codec>};
     std::vector<std::int8_t> codes(chosen.hidden);
@@ -73,7 +78,8 @@ class plain_copy {
                           scales_.data() + sent.token * scale_bytes_,
                           slots_.data() + i * 2 * slot_bytes_,
                           {static_cast<std::uint32_t>(sent.token), static_cast<std::uint16_t>(rank),
-                           static_cast<std::uint16_t>(sent.copy)}});
+                           static_cast<std::uint16_t>(sent.copy)},
+                          i + 1 == sent_.size() || sent_[i + 1].token != sent.token});
       if (slot_bytes_ != 0)
         fill_slots(chosen, truth, rank, sent, slots_.data() + i * 2 * slot_bytes_);
     }
@@ -81,17 +87,10 @@ class plain_copy {
 
   void recall() const noexcept { rows_.recall(); }
 
-  /// Copies with stores that leave the rows in a cache as far as they fit.
-  void dispatch() const noexcept { copy_rows(peerbus::moe::never_stream); }
-  /// Copies with stores that write memory past the caches.
-  void dispatch_streaming() const noexcept { copy_rows(0); }
-
-  void combine() noexcept {
-    for (const target& from : targets_) {
-      std::memcpy(sink_.all().data(), from.output, output_bytes_);
-      asm volatile("" : : "r"(sink_.all().data()) : "memory");  // The copy is wanted for itself.
-    }
-  }
+  /// Copies the rows.
+  void dispatch(store_kind stores) const noexcept { copy_rows(stores); }
+  /// Reads the outputs, and writes the results.
+  void combine(store_kind stores) noexcept { copy_outputs(stores); }
 
   /// Overwrites what `dispatch` writes, to see that it does.
   void spoil() const noexcept {
@@ -107,6 +106,17 @@ class plain_copy {
   [[nodiscard]] std::string check_outputs(checker<Codec>& check) const {
     for (std::size_t i = 0; i < sent_.size(); ++i)
       if (auto wrong = check.output_of(sent_[i], targets_[i].output); !wrong.empty()) return wrong;
+    return {};
+  }
+  /// Whether the last `combine` has written a result for each token with rows: its last row. The
+  /// results are overwritten, to see the next one do so.
+  [[nodiscard]] std::string check_results() noexcept {
+    for (const target& from : targets_) {
+      if (!from.is_last) continue;
+      if (std::memcmp(result_of(from), from.output, output_bytes_) != 0)
+        return "plain copy: a result is missing";
+      std::memset(result_of(from), 0xff, output_bytes_);
+    }
     return {};
   }
 
@@ -125,11 +135,29 @@ class plain_copy {
     const std::byte* from_scale;
     const std::byte* from_slots;
     peerbus::moe::wire_origin from;
+    bool is_last;  ///< of the rows of its token
   };
 
-  void copy_rows(std::size_t stream_from) const noexcept {
-    const peerbus::moe::row_stream stream{{.rows = targets_.size(), .row_bytes = row_bytes_},
-                                          stream_from};
+  [[nodiscard]] std::byte* result_of(const target& from) const noexcept {
+    return results_.all().data() + from.from.token * output_bytes_;
+  }
+
+  static peerbus::moe::row_stream stream_of(store_kind stores) noexcept {
+    return {{.rows = 1, .row_bytes = 1}, stores == store_kind::streaming ? 0U : 2U};
+  }
+
+  void copy_outputs(store_kind stores) noexcept {
+    const auto stream = stream_of(stores);
+    std::byte* const sink = sink_.all().data();
+    for (const target& from : targets_) {
+      std::memcpy(sink, from.output, output_bytes_);
+      asm volatile("" : : "r"(sink) : "memory");  // The copy is wanted for itself.
+      if (from.is_last) stream.copy(result_of(from), sink, output_bytes_);
+    }
+  }
+
+  void copy_rows(store_kind stores) const noexcept {
+    const auto stream = stream_of(stores);
     for (const target& to : targets_) {
       stream.copy(to.row, to.from_row, row_bytes_);
       if (scale_bytes_ != 0) std::memcpy(to.scale, to.from_scale, scale_bytes_);
@@ -164,6 +192,7 @@ class plain_copy {
   std::vector<std::byte> scales_;
   std::vector<std::byte> slots_;
   bench::pages<std::byte> sink_;
+  bench::pages<std::byte> results_;
   std::vector<oracle::sent_row> sent_;
   std::vector<target> targets_;
 };
@@ -176,14 +205,11 @@ class plain_copies {
   void recall() const noexcept {
     for (const auto& one : all_) one->recall();
   }
-  void dispatch() const noexcept {
-    for (const auto& one : all_) one->dispatch();
+  void dispatch(store_kind stores) const noexcept {
+    for (const auto& one : all_) one->dispatch(stores);
   }
-  void dispatch_streaming() const noexcept {
-    for (const auto& one : all_) one->dispatch_streaming();
-  }
-  void combine() noexcept {
-    for (const auto& one : all_) one->combine();
+  void combine(store_kind stores) noexcept {
+    for (const auto& one : all_) one->combine(stores);
   }
 
  private:

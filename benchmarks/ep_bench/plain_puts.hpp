@@ -16,6 +16,7 @@
 #include <peerbus/core/read_once.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/moe/stores.hpp>
 #include <peerbus/window.hpp>
 
 #include "ep_bench/oracle.hpp"
@@ -38,8 +39,9 @@ class plain_puts {
 
   void recall() const noexcept { peerbus::read_once(window_.local().last(landing_)); }
 
-  void dispatch() { move(there_); }
-  void combine() { move(back_); }
+  /// There is one kind of puts.
+  void dispatch(peerbus::moe::store_kind /*stores*/) { move(there_); }
+  void combine(peerbus::moe::store_kind /*stores*/) { move(back_); }
 
   /// Collective. Returns: what did not arrive as it was sent, or nothing.
   [[nodiscard]] std::string check() {

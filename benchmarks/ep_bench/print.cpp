@@ -42,7 +42,10 @@ void print_limit(const outcome& result, const figures& found) {
       " + %.2f of reading and encoding + %.2f of signals' ways\n          combine: %.2f us "
       "of %s + %.2f of a signal's way\n",
       there.encode, there.signals, back.copy,
-      result.floor == floor_kind::puts ? "such puts" : "reading the outputs", back.signals);
+      result.floor == floor_kind::puts ? "such puts"
+      : back.streams                   ? "reading the outputs and streaming the results"
+                                       : "reading the outputs and writing the results",
+      back.signals);
 }
 
 void print_stores(const peerbus::moe::store_choice& found) {
@@ -54,6 +57,14 @@ void print_stores(const peerbus::moe::store_choice& found) {
         "stores and %.2f us with streaming ones",
         found.plain_us, found.streaming_us);
   std::printf("\n");
+}
+
+void print_core_use(const char* operation, const core_use& taken) {
+  std::printf(
+      "core      of rank 0, its calling thread: %s takes %.1f us of it, and gives it up %.1f "
+      "times, "
+      "of which %.1f to sleep\n",
+      operation, taken.cpu_us, taken.sleeps + taken.yields, taken.sleeps);
 }
 
 void print_protocol(const options& chosen, const outcome& result) {
@@ -124,9 +135,13 @@ void print(const options& chosen, const group& who, const bench::machine& where,
                   *found->signal_one_way_ns,
                   puts ? "a signal of the transport and nothing else" : "a bare cache line",
                   !result.crowded ? ""
-                  : puts          ? ", while ranks share cores"
-                                  : ", yielding, as ranks share cores");
+                  : puts          ? ", the least of all, while ranks share cores"
+                                  : ", the least of all, yielding, as ranks share cores");
     print_stores(result.stores);
+    if (result.crowded) {
+      print_core_use("a dispatch", result.dispatch_core);
+      print_core_use("a combine", result.combine_core);
+    }
     if (result.planes)
       std::printf(
           "planes    rank 0 has %zu near ranks and %zu far; a dispatch and combine took\n"

@@ -22,6 +22,13 @@ json limit_json(const limit& least) {
           {"stores", least.streams ? "streaming" : "plain"}};
 }
 
+/// What an operation takes of a core.
+json core_json(const core_use& taken) {
+  return {{"cpu_us", rounded(taken.cpu_us)},
+          {"sleeps", rounded(taken.sleeps)},
+          {"yields", rounded(taken.yields)}};
+}
+
 }  // namespace
 
 json result_json(const options& chosen, const group& who, const bench::machine& where,
@@ -84,6 +91,9 @@ json result_json(const options& chosen, const group& who, const bench::machine& 
                    {"why", describe(result.stores.why)},
                    {"plain_us", rounded(result.stores.plain_us)},
                    {"streaming_us", rounded(result.stores.streaming_us)}};
+  if (result.crowded)
+    all["core_use"] = {{"dispatch", core_json(result.dispatch_core)},
+                       {"combine", core_json(result.combine_core)}};
   all["check"] = bench::check_json(result.wrong, what_is_checked);
   return all;
 }

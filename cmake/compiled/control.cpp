@@ -31,6 +31,7 @@
 #include <peerbus/collective/detail/part_tables.ipp>
 #include <peerbus/collective/detail/private_reads.ipp>
 #include <peerbus/collective/detail/sum_with_residual.ipp>
+#include <peerbus/collective/detail/timed_calls.ipp>
 #include <peerbus/collective/detail/two_level_gather.ipp>
 #include <peerbus/collective/detail/two_shots.ipp>
 #include <peerbus/collective/measure_costs.ipp>

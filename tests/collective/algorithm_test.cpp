@@ -186,6 +186,27 @@ TEST_CASE("the choice of a team") {
   }
 }
 
+TEST_CASE("sizes for which one shot and two are tried") {
+  const access_costs assumed = access_costs::assumed(page_access::loads);
+  const team_shape loads = shape_of(8, page_access::loads);
+  const algorithm_choice chosen{loads, assumed, {.has_trials = true}};
+  CHECK_FALSE(chosen.is_close(0));
+  CHECK_FALSE(chosen.is_close(512));
+  CHECK(chosen.is_close(513));
+  CHECK(chosen.is_close(32 << 10U));
+  CHECK_FALSE(chosen.is_close((32 << 10U) + 1));  // One shot costs 4.2 times as much.
+  const algorithm_choice many{shape_of(64, page_access::loads), assumed, {.has_trials = true}};
+  CHECK(many.of_all_reduce(512, need::sources) == one_shot);
+  CHECK(many.of_all_reduce(513, need::sources) == two_shots);
+  CHECK_FALSE(algorithm_choice{loads, assumed, {}}.is_close(1024));
+  // Of four ranks two and a half times as many, whatever the size.
+  const algorithm_choice four{shape_of(4, page_access::loads), assumed, {.has_trials = true}};
+  CHECK(four.is_close(512 << 10U));
+  CHECK_FALSE(four.is_close((512 << 10U) + 1));
+  const team_shape of_two = shape_of(2, page_access::loads);
+  CHECK_FALSE(algorithm_choice{of_two, assumed, {.has_trials = true}}.is_close(1024));
+}
+
 TEST_CASE("costs come from the table where it has them") {
   peerbus::cost_table table;
   CHECK_FALSE(detail::has_costs_of(table, page_access::puts));

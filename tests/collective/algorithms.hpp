@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -13,9 +14,13 @@
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/all_gather.hpp>
 #include <peerbus/collective/all_reduce.hpp>
+#include <peerbus/collective/all_reduce_add.hpp>
+#include <peerbus/collective/detail/way_trials.hpp>
 #include <peerbus/collective/reduce_scatter.hpp>
 #include <peerbus/collective/reduction.hpp>
+#include <peerbus/collective/shots_choice.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/error.hpp>
 
 #include "collective/suite.hpp"
 #include "collective/values.hpp"
@@ -95,6 +100,75 @@ void check_sum_by_groups(team& on, std::size_t count, std::uint64_t salt) {
     expected[i] = reduced_by_groups<T>(on.size(), groups, me * count + i, salt);
   peerbus::collective::reduce_scatter(on, rows, data, peerbus::collective::sum{});
   expect_same<T>(data, expected, "reduce_scatter by two_levels");
+}
+
+/// One call of an `all_reduce` whose algorithm is found by trial, in one of several forms. Call 10
+/// is refused on all ranks first.
+inline void check_call_in_trial(team& on, std::size_t count, std::uint64_t call) {
+  namespace coll = peerbus::collective;
+  const std::size_t n = on.size();
+  const std::size_t me = on.rank().index();
+  const std::vector<float> own = values<float>(me, count, call);
+  std::vector<float> out(count);
+  std::vector<float> expected = all_reduced<float>(n, count, call, coll::sum{});
+  if (call == 10) {
+    std::vector<float> longer(count + (me == 0 ? 1 : 0));
+    test::expect_error(me == 0 ? peerbus::errc::invalid_argument : peerbus::errc::refused, {},
+                       [&] { coll::all_reduce(on, own, longer, coll::sum{}); });
+  }
+  if (call % 4 == 0) {
+    const std::vector<float> residual = values<float>(n, count, call);
+    for (std::size_t i = 0; i < count; ++i) expected[i] += residual[i];
+    coll::all_reduce_add(on, own, residual, out);
+  } else if (call % 4 == 1) {
+    out = own;
+    coll::all_reduce(on, out, coll::sum{});
+  } else if (call % 11 == 6 && me == call % n) {  // Is not timed; of each way at least 6 calls are.
+    coll::start_all_reduce(on, own, out, coll::sum{}).finish();
+  } else {
+    coll::all_reduce(on, own, out, coll::sum{});
+  }
+  expect_same<float>(out, expected, "all_reduce in a trial");
+}
+
+/// Calls of `all_reduce` whose algorithm is found by trial: no bit changes, and all ranks find the
+/// same.
+inline void check_trials(team& on) {
+  namespace coll = peerbus::collective;
+  const std::size_t n = on.size();
+  const std::array<std::size_t, 2> counts{300, 5000};
+  // Calls of two classes alternate.
+  for (std::uint64_t call = 1; call <= coll::detail::way_trials::first_decision; ++call)
+    for (const std::size_t count : counts) {
+      test::expect(!on.shots_for(count * sizeof(float)).is_measured, "the costs at first");
+      check_call_in_trial(on, count, call);
+    }
+  for (const std::size_t count : counts) {
+    const std::size_t bytes = count * sizeof(float);
+    const coll::shots_choice choice = on.shots_for(bytes);
+    test::expect(choice.is_measured && choice.one_shot_us > 0 && choice.two_shots_us > 0,
+                 "measured");
+    test::expect(choice.by == on.algorithm_of(coll::choice_of::all_reduce, bytes), "one answer");
+    const std::array<double, 3> told{choice.one_shot_us, choice.two_shots_us,
+                                     choice.by == coll::algorithm::two_shots ? 1.0 : 0.0};
+    std::vector<double> all(3 * n);
+    coll::all_gather(on, told, all);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      test::expect_equal(all[i], told[i % 3], "what all ranks found");
+    check_call_in_trial(on, count, 3);
+  }
+  test::expect(!on.shots_for(2500).is_measured, "a size that was not called");
+}
+
+/// Calls of `all_reduce` whose algorithm the options fix, by a limit or by costs.
+inline void check_no_trials(team& on) {
+  namespace coll = peerbus::collective;
+  std::vector<float> data(5000);
+  for (std::uint64_t call = 1; call <= coll::detail::way_trials::first_decision; ++call)
+    coll::all_reduce(on, data, coll::sum{});
+  const coll::shots_choice choice = on.shots_for(20000);
+  test::expect(!choice.is_measured, "not measured");
+  test::expect(choice.by == coll::algorithm::two_shots, "what the options say");
 }
 
 /// All operations by the algorithm that the options name.

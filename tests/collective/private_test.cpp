@@ -141,7 +141,7 @@ TEST_CASE("trials change no bytes, and all ranks choose alike") {
       const auto kind = operation_kind::all_gather;
       test::expect(!on.reads_for(kind, row * sizeof(float)).is_measured, "a rule at first");
       // Calls of other classes and other operations come between those of one.
-      for (std::uint64_t i = 0; i < coll::detail::read_trials::first_decision; ++i) {
+      for (std::uint64_t i = 0; i < coll::detail::way_trials::first_decision; ++i) {
         std::vector<float> out(n * row);
         coll::all_gather(on, values<float>(me, row, i), out);
         collective_suite::expect_same<float>(out, collective_suite::gathered<float>(n, row, i),
@@ -394,11 +394,11 @@ TEST_CASE("options differ") {
 }
 
 TEST_CASE("classes of trials, by times that are given") {
-  using coll::detail::read_trials;
-  read_trials trials;
+  using coll::detail::way_trials;
+  way_trials trials;
   const auto kind = operation_kind::scatter;
   const auto call = [&](std::size_t bytes, double staged, double read) {
-    read_trials::running one = trials.begin(kind, bytes, 0);
+    way_trials::running one = trials.begin(kind, bytes, 0);
     trials.count(one);
     if (!one.is_timed) return one;
     one.began = std::numeric_limits<std::uint32_t>::max() - 1000;  // The clock begins again.
@@ -406,7 +406,7 @@ TEST_CASE("classes of trials, by times that are given") {
     return one;
   };
   std::size_t read = 0;
-  for (std::uint64_t i = 1; i < read_trials::first_decision; ++i)
+  for (std::uint64_t i = 1; i < way_trials::first_decision; ++i)
     read += call(100'000, 20, 10).way + 100 * call(200'000, 10, 20).way;
   CHECK(read == 12 + 12 * 100);
   CHECK_FALSE(trials.choice(kind, 100'000).is_measured());
@@ -419,6 +419,11 @@ TEST_CASE("classes of trials, by times that are given") {
   // One class holds all that is larger.
   CHECK(&trials.choice(kind, std::size_t{1} << 23U) == &trials.choice(kind, std::size_t{1} << 40U));
   CHECK(&trials.choice(kind, 8191) == &trials.choice(kind, 1));
+  // Reductions have classes up to a power of two, as costs do.
+  const auto sum = operation_kind::all_reduce;
+  CHECK(&trials.choice(sum, 1025) == &trials.choice(sum, 2048));
+  CHECK(&trials.choice(sum, 1024) != &trials.choice(sum, 1025));
+  CHECK(&trials.choice(sum, 256 << 10U) != &trials.choice(sum, 512 << 10U));
 }
 
 }  // namespace private_test

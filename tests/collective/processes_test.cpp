@@ -1,10 +1,22 @@
 // SPDX-License-Identifier: MIT
 // ctest: timeout=300
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
 
 #include <doctest/doctest.h>
 
 #include <peerbus/collective/algorithm.hpp>
+#include <peerbus/collective/all_reduce.hpp>
+#include <peerbus/collective/detail/way_trials.hpp>
+#include <peerbus/collective/in_window.hpp>
+#include <peerbus/collective/reduction.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/cost_table.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "collective/algorithms.hpp"
@@ -14,6 +26,7 @@
 #include "collective/messages.hpp"
 #include "collective/parts.hpp"
 #include "collective/suite.hpp"
+#include "collective/values.hpp"
 #include "collective/windows.hpp"
 #include "support/groups.hpp"
 #include "support/indirect.hpp"
@@ -34,6 +47,38 @@ PEERBUS_TEST_COLLECTIVES(PEERBUS_TEST_GROUPS)
 TEST_CASE("each algorithm, where pages are put") {
   using enum peerbus::collective::algorithm;
   collective_suite::on_teams_by<indirect_processes>({doubling, ring}, {1, 2, 3, 4, 5, 8});
+}
+
+TEST_CASE("algorithms found by trial") {
+  namespace coll = collective_suite;
+  for (const std::size_t n : {3U, 8U}) coll::on_team<test::direct_processes>(n, coll::check_trials);
+  coll::on_team<test::direct_processes>(3, coll::check_no_trials, {.one_shot_bytes = 4096});
+  peerbus::cost_table costs;
+  costs.set("collective.loads.byte_ns", 100);
+  coll::on_team<test::direct_processes>(3, coll::check_no_trials, {.costs = costs});
+}
+
+TEST_CASE("an operand in a window beside ranks that try algorithms") {
+  namespace coll = peerbus::collective;
+  const int worst_status = test::direct_processes::run(3, [](auto& comm) {
+    constexpr std::size_t count = 5000;  // The costs choose two shots, the first lap tries one.
+    coll::team on{comm};
+    auto memory = comm.make_window(count * sizeof(float), 0);
+    const std::span<float> own = memory.template local<float>().first(count);
+    std::ranges::copy(collective_suite::values<float>(comm.rank().index(), count, 7), own.begin());
+    std::vector<float> out(count);
+    const auto call = [&] {
+      if (comm.rank() == peerbus::rank_id{0})
+        coll::all_reduce(on, coll::in_window(memory, own), out, coll::sum{});
+      else
+        coll::all_reduce(on, own, out, coll::sum{});
+    };
+    for (std::uint64_t i = 1; i < coll::detail::way_trials::first_trial; ++i) call();
+    collective_suite::expect_same<float>(
+        out, collective_suite::all_reduced<float>(3, count, 7, coll::sum{}), "all_reduce");
+    test::expect_error(peerbus::errc::mismatch, {"by sum in two shots, rank 1"}, call);
+  });
+  CHECK(worst_status == 0);
 }
 
 TEST_CASE("two levels") {

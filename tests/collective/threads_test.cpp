@@ -77,6 +77,10 @@ PEERBUS_TEST_COLLECTIVES(loopback_threads, unified_bus_threads, indirect_threads
                          partly_direct_threads, background_threads, test::direct_threads,
                          test::staged_threads)
 
+TEST_CASE_TEMPLATE("algorithms found by trial", Group, loopback_threads, test::direct_threads) {
+  collective_suite::on_team<Group>(4, collective_suite::check_trials);
+}
+
 TEST_CASE_TEMPLATE("operations by several lanes", Group, loopback_threads, unified_bus_threads,
                    indirect_threads) {
   for (const std::size_t ranks : {1U, 2U, 3U})

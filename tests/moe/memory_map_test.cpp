@@ -267,15 +267,18 @@ TEST_CASE("bytes on the wire per row") {
 
 TEST_CASE("stream_from: a given value stays, the default is a rank's share of the largest cache") {
   using peerbus::moe::detail::stream_from;
-  CHECK(stream_from({.stream_from = 0}, 2) == 0);
-  CHECK(stream_from({.stream_from = peerbus::moe::never_stream}, 2) == peerbus::moe::never_stream);
+  CHECK(stream_from({.stream_from = 0}, 2, 1) == 0);
+  CHECK(stream_from({.stream_from = peerbus::moe::never_stream}, 2, 1) ==
+        peerbus::moe::never_stream);
   const auto cache = peerbus::moe::detail::believable(peerbus::largest_cache());
   for (const std::size_t ranks : {1U, 2U, 100'000U}) {
     const std::size_t kept = cache.bytes / std::min(cache.cores, ranks) / 4 * 3;
-    CHECK(stream_from({}, ranks) == kept);
-    CHECK(stream_from({.between = 1000}, ranks) == kept - 1000);
-    CHECK(stream_from({.between = std::size_t{1} << 40U}, ranks) == 0);
-    CHECK(stream_from({.stream_from = 5, .between = 3}, ranks) == 5);
+    CHECK(stream_from({}, ranks, 1) == kept);
+    CHECK(stream_from({}, ranks, 32) <= kept / 32);  // They share the caches of their core.
+    CHECK(stream_from({}, ranks, 32) > kept / 33);
+    CHECK(stream_from({.between = 1000}, ranks, 1) == kept - 1000);
+    CHECK(stream_from({.between = std::size_t{1} << 40U}, ranks, 1) == 0);
+    CHECK(stream_from({.stream_from = 5, .between = 3}, ranks, 1) == 5);
   }
 }
 

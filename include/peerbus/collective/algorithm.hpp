@@ -58,7 +58,7 @@ enum class page_access : std::uint8_t {
 /// has the name `collective.<access>.<member>`, such as `collective.puts.round_us`.
 struct access_costs {
   double round_us = 0;        ///< alpha: from the signal of the last rank until a rank has seen it
-  double message_us = 0;      ///< what a message to a peer costs its sender; 0 for loads
+  double message_us = 0;      ///< what a message to a peer costs; of loads, a peer's cache line
   double byte_ns = 0;         ///< beta: a byte that goes to one peer, while all ranks send
   double ring_byte_ns = 0;    ///< the same if each rank sends to one peer only
   double near_byte_ns = 0;    ///< a byte that a near peer loads
@@ -68,7 +68,7 @@ struct access_costs {
   /// stand for a host's memory, for a network of 5 GB/s and a few microseconds, and, over planes,
   /// for such a network that the ranks of a host share.
   [[nodiscard]] static constexpr access_costs assumed(page_access access) noexcept {
-    if (access == page_access::loads) return {1.0, 0, 0.1, 0.1, 0.1, 0.05};
+    if (access == page_access::loads) return {1.0, 0.05, 0.1, 0.1, 0.1, 0.05};
     if (access == page_access::puts) return {5.0, 1.0, 0.2, 0.2, 0.1, 0.05};
     return {5.0, 1.0, 1.0, 1.0, 0.1, 0.05};
   }

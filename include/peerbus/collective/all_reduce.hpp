@@ -41,8 +41,8 @@ namespace peerbus::collective {
 /// Operands `in_window`, in place, of `team_options::window_bytes` or more take two rounds: each
 /// rank reduces one part of the elements where they lie, and stores the result to all operands.
 /// Each byte is read once for each rank that reduces it, and stored once. An input `in_window` that
-/// is not the output is read where it lies in one shot, if that is the algorithm, and is otherwise
-/// staged.
+/// is not the output is read where it lies in one shot, if costs and options say so, and is
+/// otherwise staged.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output, reduction<detail::element_of<Input>> Op>

@@ -25,9 +25,10 @@ namespace peerbus::collective {
 /// forms. Further slices, the further rounds of other algorithms, and the round that ends an
 /// operation on operands that peers read in a window, or in private memory
 /// (`team_options::private_bytes`: 8 KiB of a rank for another and more, unless set), take the
-/// second half of all ranks. A larger `team_options::scratch_bytes` makes slices larger. The first
-/// half of a variable form tells the peers the sizes of their parts, and all data moves in the
-/// second half.
+/// second half of all ranks. An `all_reduce` of more than 512 bytes is sure to go by `one_shot`
+/// only up to `team_options::one_shot_bytes`. A larger `team_options::scratch_bytes` makes slices
+/// larger. The first half of a variable form tells the peers the sizes of their parts, and all data
+/// moves in the second half.
 ///
 /// From the first half on until `finish` returns, operands belong to the operation: the input must
 /// not change, the output must not be accessed, and both must live. An operand `in_window` in place

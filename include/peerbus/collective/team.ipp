@@ -17,18 +17,32 @@ PEERBUS_INLINE team::team(const origin& comm, const team_options& options, deadl
       windows_from_{comm.bus},
       pages_{detail::make_page_exchange(comm.group, comm.boot, comm.access, comm.make_window,
                                         map_over(comm.access, comm.group.size(), options_), until)},
+      times_{*pages_},
       private_{*pages_, comm.boot.shares_cores(),
                comm.access == page_access::loads ? options_.private_bytes
                                                  : std::numeric_limits<std::size_t>::max()},
       shape_{map(), comm.access, std::max<std::size_t>(pages_->groups().ranks_per_group(), 1)},
-      choice_{
-          shape_, costs(), {options_.algorithm, options_.one_shot_bytes, options_.may_reorder}} {}
+      choice_{shape_,
+              costs(),
+              {.forced = options_.algorithm,
+               .one_shot_bytes = options_.one_shot_bytes,
+               .may_reorder = options_.may_reorder,
+               .has_trials = comm.access == page_access::loads && !options_.one_shot_bytes &&
+                             options_.algorithm == algorithm::automatic &&
+                             !detail::has_costs_of(options_.costs, comm.access)}} {}
+
+PEERBUS_INLINE shots_choice team::shots_for(std::size_t bytes) const noexcept {
+  using need = detail::algorithm_choice::order_need;
+  const algorithm assumed = choice_.of_all_reduce(bytes, need::sources);
+  if (!choice_.is_close(bytes)) return {.by = assumed};
+  const auto& found = pages_->trials().choice(operation_kind::all_reduce, bytes);
+  if (!found.is_measured()) return {.by = assumed};
+  return {detail::algorithm_of_way(found.way()), true, found.found(0), found.found(1)};
+}
 
 PEERBUS_INLINE team_options team::filled_in(team_options options, page_access access,
                                             std::size_t ranks, bool shares_cores) noexcept {
   const bool loads = access == page_access::loads;
-  if (!options.one_shot_bytes && loads && !detail::has_costs_of(options.costs, access))
-    options.one_shot_bytes = std::size_t{32} << 10U;
   if (!options.window_bytes)
     options.window_bytes = std::size_t{loads && shares_cores ? 32U : 1U} << 10U;
   if (!options.stream_bytes)
@@ -53,7 +67,7 @@ PEERBUS_INLINE team_options team::agreed_options(const origin& comm, const team_
   const std::array values{declared{"scratch_bytes", options.scratch_bytes},
                           options.one_shot_bytes
                               ? declared{"one_shot_bytes", *options.one_shot_bytes}
-                              : declared{"one_shot_bytes", "as the costs say"},
+                              : declared{"one_shot_bytes", "left to the team"},
                           declared{"window_bytes", options.window_bytes.value_or(0)},
                           options.private_bytes ? declared{"private_bytes", *options.private_bytes}
                                                 : declared{"private_bytes", "found by trial"},

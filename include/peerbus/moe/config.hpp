@@ -134,9 +134,9 @@ struct exchange_config {
   /// caches. They save reading what is overwritten, and pay if the rows would not stay in a cache
   /// until they are read. 0: always. `never_stream`: never. Empty: the exchange tries both for each
   /// size of batch from time to time (`exchange::stores_for`), and until then takes three quarters
-  /// of the rank's share of the largest cache, less `between`. 32 MiB for 8 cores are assumed if
-  /// the system reports no cache, or one that no processor has. With relay there are no trials, nor
-  /// where rows are put.
+  /// of the rank's share of the largest cache, less `between`. Ranks of one core divide its share.
+  /// 32 MiB for 8 cores are assumed if the system reports no cache, or one that no processor has.
+  /// With relay there are no trials, nor where rows are put.
   /// Applies to rows that are stored to peers and to results of combine, except for rows longer
   /// than 32 KiB. Changes no byte. Ranks may differ in it.
   std::optional<std::size_t> stream_from{};

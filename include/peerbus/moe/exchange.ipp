@@ -53,7 +53,8 @@ template <transport Transport, token_codec Codec, row_layout Layout>
 detail::near_groups exchange<Transport, Codec, Layout>::agree(const exchange_config& given,
                                                               const Layout& layout, deadline until,
                                                               bool finds_groups) {
-  config_ = detail::agreed_config<Codec>(comm_, given, layout, path_name<Transport>, until);
+  config_ = detail::agreed_config<Codec>(comm_, comm_.bus().boot(), given, layout,
+                                         path_name<Transport>, until);
   std::optional<detail::relay_plan> made;
   if constexpr (partly_direct_transport<Transport>) {
     if (finds_groups) {

@@ -28,15 +28,16 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
     return std::make_unique<detail::relay_ranks>(comm_, comm_.bus().boot(), config_, groups,
                                                  layout_by_rank<Layout>);
   });
+  const std::size_t per_core = detail::ranks_per_core(comm_.bus().boot());
   const auto far_of = [&](std::size_t ranks) {
     exchange_config far = ranks_->configs(config_, groups, ranks, groups.own_group).far;
-    far.stream_from = detail::stream_from(given, ranks);
+    far.stream_from = detail::stream_from(given, ranks, per_core);
     return far;
   };
   const auto near_of = [&](std::size_t number) {
     exchange_config near = ranks_->configs(config_, groups, 1, number).near;
     const std::size_t ranks = groups.groups[number].size();
-    near.stream_from = detail::stream_from(given, ranks);
+    near.stream_from = detail::stream_from(given, ranks, per_core);
     if constexpr (automatic_layout<Layout>) {
       near.protocol = given.protocol;
       near.costs = given.costs;

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 
 #include <peerbus/collective/algorithm.hpp>
@@ -27,6 +28,7 @@ class algorithm_choice {
     algorithm forced = algorithm::automatic;      ///< taken wherever it is possible
     std::optional<std::size_t> one_shot_bytes{};  ///< where the dividing algorithms begin
     bool may_reorder = false;                     ///< of reductions that depend on the order
+    bool has_trials = false;                      ///< whether close choices are left to trials
   };
 
   /// Chooses for all sizes. Does not allocate.
@@ -43,6 +45,16 @@ class algorithm_choice {
   [[nodiscard]] algorithm of_all_reduce(std::size_t bytes, order_need need) const noexcept {
     return (may_reorder(need) ? any_order_ : rank_order_).at(bytes);
   }
+  /// Returns whether `one_shot` and `two_shots` cost about the same for an `all_reduce` of so many
+  /// bytes that the team tries both.
+  [[nodiscard]] bool is_close(std::size_t bytes) const noexcept {
+    return ((close_ >> log2_of(bytes)) & 1U) != 0;
+  }
+  /// Logarithms of the least and the largest size for which algorithms are tried, rounded up. Where
+  /// there are trials, smaller operands go in one shot, as rounds alone count.
+  static constexpr std::size_t least_tried_log2 = 10;
+  static constexpr std::size_t most_tried_log2 = 19;
+
   /// Returns the algorithm of a `reduce_scatter`. `bytes` are those of each rank's output.
   [[nodiscard]] algorithm of_reduce_scatter(std::size_t bytes, order_need need) const noexcept {
     return may_reorder(need) ? scattering_.at(bytes) : algorithm::one_shot;
@@ -57,6 +69,11 @@ class algorithm_choice {
   }
 
  private:
+  /// Returns the logarithm of a size, rounded up.
+  [[nodiscard]] static constexpr std::size_t log2_of(std::size_t bytes) noexcept {
+    const std::size_t log2 = static_cast<unsigned>(std::bit_width(bytes - (bytes != 0 ? 1 : 0)));
+    return log2 < 64 ? log2 : 63;
+  }
   /// The algorithms of one operation.
   struct by_size {
     std::size_t one_shot_bytes;
@@ -64,13 +81,14 @@ class algorithm_choice {
     std::array<algorithm, 64> large;
 
     [[nodiscard]] algorithm at(std::size_t bytes) const noexcept {
-      const auto log2 = static_cast<unsigned>(std::bit_width(bytes - (bytes != 0 ? 1 : 0)));
-      return (bytes <= one_shot_bytes ? small : large)[log2 < 64 ? log2 : 63];
+      return (bytes <= one_shot_bytes ? small : large)[log2_of(bytes)];
     }
   };
   [[nodiscard]] bool may_reorder(order_need need) const noexcept {
     return need == order_need::none || (need == order_need::result && may_reorder_);
   }
+  static std::uint64_t close_sizes(const team_shape& of, const access_costs& costs,
+                                   const limits& given) noexcept;
   static by_size choose(choice_of operation, const team_shape& of, const access_costs& costs,
                         const limits& given, bool may_reorder) noexcept;
 
@@ -80,6 +98,7 @@ class algorithm_choice {
   by_size gathering_;
   by_size scattering_;  // In any order; only `one_shot` keeps that of ranks.
   by_size broadcasting_;
+  std::uint64_t close_;  // A bit for each logarithm of a size for which `is_close`.
 };
 
 }  // namespace peerbus::collective::detail

@@ -30,7 +30,25 @@ PEERBUS_INLINE algorithm_choice::algorithm_choice(const team_shape& of, const ac
       any_order_{choose(choice_of::all_reduce, of, costs, given, true)},
       gathering_{choose(choice_of::all_gather, of, costs, given, true)},
       scattering_{choose(choice_of::reduce_scatter, of, costs, given, true)},
-      broadcasting_{choose(choice_of::broadcast, of, costs, given, true)} {}
+      broadcasting_{choose(choice_of::broadcast, of, costs, given, true)},
+      close_{close_sizes(of, costs, given)} {}
+
+PEERBUS_INLINE std::uint64_t algorithm_choice::close_sizes(const team_shape& of,
+                                                           const access_costs& costs,
+                                                           const limits& given) noexcept {
+  // Where one costs more than this by the formulas, a trial would only cost time.
+  constexpr double most_ratio = 4;
+  if (!given.has_trials || !is_possible(algorithm::two_shots, choice_of::all_reduce, of)) return 0;
+  std::uint64_t close = 0;
+  for (std::size_t log2 = least_tried_log2; log2 <= most_tried_log2; ++log2) {
+    const auto cost = [&](algorithm by) noexcept {
+      return cost_us(by, choice_of::all_reduce, std::size_t{1} << log2, of, costs);
+    };
+    const double ratio = cost(algorithm::one_shot) / cost(algorithm::two_shots);
+    if (ratio < most_ratio && ratio > 1 / most_ratio) close |= std::uint64_t{1} << log2;
+  }
+  return close;
+}
 
 PEERBUS_INLINE algorithm_choice::by_size algorithm_choice::choose(choice_of operation,
                                                                   const team_shape& of,
@@ -50,7 +68,9 @@ PEERBUS_INLINE algorithm_choice::by_size algorithm_choice::choose(choice_of oper
     };
     const algorithm gathers = best_of(gathering_algorithms);
     const algorithm divides = best_of(dividing_algorithms);
-    const bool can_divide = divides != algorithm::automatic;
+    const bool is_small =
+        given.has_trials && operation == choice_of::all_reduce && log2 < least_tried_log2;
+    const bool can_divide = divides != algorithm::automatic && !is_small;
     const bool divides_cheaper = can_divide && cost_us(divides, operation, bytes, of, costs) <
                                                    cost_us(gathers, operation, bytes, of, costs);
     made.small[log2] = is_forced                        ? given.forced

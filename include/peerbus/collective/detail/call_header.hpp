@@ -78,6 +78,8 @@ struct call_header {
   static constexpr std::string_view coded_operation = "all_gather_coded";
   /// The value of `root` of an operation without one.
   static constexpr std::uint32_t no_root = ~std::uint32_t{0};
+  /// The value of `window` for operands in the scratch memory if the algorithm is `two_shots`.
+  static constexpr std::uint32_t in_two_shots = 1;
   /// The bits of a window's number that `window` holds.
   static constexpr std::uint32_t window_mask = ~std::uint32_t{0} >> 2U;
 
@@ -88,7 +90,7 @@ struct call_header {
   std::uint64_t count = 0;  ///< the elements that each rank contributes to another, or `varied`
   errc refusal = errc::ok;  ///< why this rank refuses; its text, of `count` bytes, is the payload
   operand_place place : 2 = operand_place::memory;  ///< where peers access the operand
-  std::uint32_t window : 30 = 0;                    ///< which window that is; 0 if it is none
+  std::uint32_t window : 30 = 0;                    ///< which window that is, or which way
   std::uint64_t offset = 0;                         ///< what the notice says of the operand
 
   /// Describes a call of `operation` without a root or a reduction.

@@ -16,6 +16,7 @@
 #include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/collective/detail/pattern.hpp>
 #include <peerbus/collective/detail/private_reads.hpp>
+#include <peerbus/collective/detail/way_trials.hpp>
 #include <peerbus/collective/in_window.hpp>
 #include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
@@ -81,6 +82,12 @@ class call_rounds {
 
   /// Returns how ranks read operands in private memory.
   [[nodiscard]] static const private_reads& reads(const team& on) noexcept { return on.private_; }
+
+  /// Returns the trial of a call, if its algorithm is found by trial: of `all_reduce` and
+  /// `all_reduce_add` alike.
+  [[nodiscard]] static way_trials::running trial_of(team& on, const request& given) noexcept;
+  /// Lets the call be part of a trial, by which its algorithm was chosen.
+  void take_part(const way_trials::running& trial) noexcept { way_ = trial; }
 
   /// Returns the algorithm of an `all_reduce`. Ranks whose algorithms differ make different calls.
   [[nodiscard]] static algorithm algorithm_of_all_reduce(const team& on, const request& given,
@@ -274,7 +281,7 @@ class call_rounds {
   bool is_in_window_ = false;
   bool offers_ = false;       // Whether ranks tell where operands lie in private memory.
   bool is_private_ = false;   // Whether peers read them there.
-  read_trials::running way_;  // Of a call with offers.
+  way_trials::running way_;   // Of a call whose way is found by trial.
   bool is_signalled_ = true;  // Whether the latest page has been.
   bool is_in_steps_ = false;  // Whether the latest round goes in steps, so that it has no signal.
   half half_ = half::only;

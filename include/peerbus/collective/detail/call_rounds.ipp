@@ -144,7 +144,7 @@ PEERBUS_INLINE void call_rounds::put(page_range to_peer) {
   const bool is_first = check_.is_first(round);
   if (is_first) {
     check_.write(round);
-    on_.private_.tell_times(round, way_.is_timed && half_ != half::first);
+    on_.times_.tell(round, way_.is_timed && half_ != half::first);
   }
   is_in_steps_ = false;
   is_signalled_ = false;
@@ -172,7 +172,7 @@ PEERBUS_INLINE void call_rounds::begin_reading() {
   if (!on_.objection_.empty()) throw_objection();
   check_.compare(on_.round_);
   if (is_in_window()) find_operands();
-  on_.private_.take_times(on_.round_, way_);
+  on_.times_.take(on_.round_, way_);
   if (offers_ && !on_.private_.take_offers(on_.round_, kind_)) {
     is_private_ = false;
     way_ = {};

@@ -33,7 +33,7 @@ void call_rounds::in_slices(std::size_t total, std::size_t step, Give&& give, Ta
     done += bytes;
   } while (done < total);
   if (is_in_window()) meet([](rank_id) noexcept { return byte_range{}; });
-  on_.private_.leave(way_);
+  on_.times_.leave(way_);
 }
 
 template <class Give>

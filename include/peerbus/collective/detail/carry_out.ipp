@@ -21,6 +21,7 @@
 #include <peerbus/collective/detail/sum_with_residual.hpp>
 #include <peerbus/collective/detail/two_level_gather.hpp>
 #include <peerbus/collective/detail/two_shots.hpp>
+#include <peerbus/collective/detail/way_trials.hpp>
 #include <peerbus/core/rank.hpp>
 
 namespace peerbus::collective::detail {
@@ -145,7 +146,9 @@ PEERBUS_INLINE operation begin(team& on, const request& asked, const reducer& re
   const pattern& kind = pattern_of(asked.what);
   if (kind.varies) call_rounds::require_ready(on, kind.name);
   std::string objection = object_to_request(on, asked);
-  const algorithm by = algorithm_for(on, asked, reduce);
+  const way_trials::running trial = call_rounds::trial_of(on, asked);
+  const algorithm by =
+      trial.counts ? algorithm_of_way(trial.way) : algorithm_for(on, asked, reduce);
   const std::uint64_t count =
       kind.varies ? call_header::varied : block_bytes(kind, asked, on.size()) / asked.element.bytes;
   call_header header;
@@ -158,7 +161,11 @@ PEERBUS_INLINE operation begin(team& on, const request& asked, const reducer& re
   header.offset = header.place == operand_place::private_memory ? private_reads::offer(kind, asked)
                                                                 : asked.input_in.offset;
   if (header.is_in_window()) header.window = asked.input_in.number & call_header::window_mask;
+  // A rank may be in a trial without the others, if their operands lie in a window.
+  if (header.place == operand_place::memory && by == algorithm::two_shots)
+    header.window = call_header::in_two_shots;
   operation begun{on, header, asked, options, std::move(objection), carried_out_by(asked.what, by)};
+  if (trial.counts) begun.take_part(trial);
   if (begun.rounds().is_in_window() && header.place == operand_place::window_in_place)
     begun.carry_out_by(all_reduce_in_window);
   return begun;

@@ -33,6 +33,8 @@ class [[nodiscard]] operation {
 
   /// Returns the rounds of the call.
   [[nodiscard]] const call_rounds& rounds() const noexcept { return rounds_; }
+  /// Lets the call be part of a trial, as `call_rounds::take_part`.
+  void take_part(const way_trials::running& trial) noexcept { rounds_.take_part(trial); }
   /// Replaces the function.
   void carry_out_by(body* carry_out) noexcept { carry_out_ = carry_out; }
 

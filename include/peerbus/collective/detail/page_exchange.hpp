@@ -10,7 +10,7 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
-#include <peerbus/collective/detail/read_trials.hpp>
+#include <peerbus/collective/detail/way_trials.hpp>
 #include <peerbus/collective/team_map.hpp>
 #include <peerbus/communicator/any_window.hpp>
 #include <peerbus/communicator/near_groups.hpp>
@@ -118,8 +118,8 @@ class page_exchange {
                                          std::size_t offset) const noexcept {
     return header(round, peer) + team_map::header_bytes + (is_near(peer) ? offset : 0);
   }
-  /// Returns what the team has found out about reads of private memory.
-  [[nodiscard]] read_trials& trials() noexcept { return trials_; }
+  /// Returns what the team has found out by trial.
+  [[nodiscard]] way_trials& trials() noexcept { return trials_; }
   /// Reads private memory of a peer, as `any_window::get_private`.
   errc get_private(rank_id peer, std::uint64_t address, std::span<std::byte> target) noexcept {
     return memory_->get_private(peer, address, target);
@@ -163,7 +163,7 @@ class page_exchange {
   std::vector<std::byte*> operands_;
   std::vector<byte_range> sends_;
   std::vector<byte_range> receives_;
-  read_trials trials_;
+  way_trials trials_;
 };
 
 /// Makes the pages of a team of all ranks of `group`, in a window that `make_window` makes.

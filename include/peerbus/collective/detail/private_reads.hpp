@@ -10,7 +10,7 @@
 
 #include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/collective/detail/pattern.hpp>
-#include <peerbus/collective/detail/read_trials.hpp>
+#include <peerbus/collective/detail/way_trials.hpp>
 #include <peerbus/collective/read_choice.hpp>
 #include <peerbus/collective/request.hpp>
 #include <peerbus/core/compiled.hpp>
@@ -48,7 +48,7 @@ class private_reads {
   }
   /// Returns how to carry out a call whose rows have so many bytes. Rows are not read if they were
   /// not offered in the last such call. The same on all ranks.
-  [[nodiscard]] read_trials::running choose(operation_kind what, std::size_t bytes) noexcept;
+  [[nodiscard]] way_trials::running choose(operation_kind what, std::size_t bytes) noexcept;
   /// Returns the choice for a size, for programs that look at it.
   [[nodiscard]] read_choice choice(operation_kind what, std::size_t bytes) const noexcept;
 
@@ -57,17 +57,6 @@ class private_reads {
 
   /// Takes the offers of all ranks in `round`. Returns whether all operands can be read.
   [[nodiscard]] bool take_offers(std::uint64_t round, const pattern& kind) noexcept;
-
-  ///@{
-  /// Says in this rank's notice of `round` that it comes now, which it does not if the call is not
-  /// timed, and when it left the last one.
-  void tell_times(std::uint64_t round, bool comes) noexcept;
-  /// Takes those times from the notices of all ranks. If a rank did not say when it came, `call`
-  /// is not timed.
-  void take_times(std::uint64_t round, read_trials::running& call) noexcept;
-  /// Counts `call`, which this rank leaves.
-  void leave(const read_trials::running& call) noexcept;
-  ///@}
 
   /// Reads from `address` in the memory of `peer`, by all lanes. A failure is kept.
   void read(peerbus::detail::lane_pool& crew, std::byte* target, rank_id peer,
@@ -101,8 +90,6 @@ class private_reads {
   bool has_trials_;  // Unless the caller has fixed the way.
   std::size_t least_;
   bool shares_cores_;
-  std::optional<read_trials::running> left_;  // The last timed call, until all have told its end.
-  std::uint32_t ended_ = 0;
   bool is_forbidden_ = false;
   bool rows_were_in_place_ = false;
   unsigned unreadable_ = 0;                   // Calls.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/caches.hpp>
@@ -42,15 +43,22 @@ void agree_on(rank_group& group, const exchange_config& config, const codec_fact
 /// 64 MiB for each core: a virtual machine reports the cache of its host, of which it has a part.
 shared_cache believable(shared_cache reported) noexcept;
 
-/// Returns `config.stream_from`, or the default for a group of `ranks` ranks if it is empty.
-std::size_t stream_from(const exchange_config& config, std::size_t ranks);
+/// Returns how many ranks of this host take turns on a core, at least 1.
+[[nodiscard]] inline std::size_t ranks_per_core(const bootstrap& boot) noexcept {
+  return (boot.ranks_here() + boot.cores_here() - 1) / boot.cores_here();
+}
+
+/// Returns `config.stream_from`, or the default for a group of `ranks` ranks, of which so many
+/// share a core and its caches, if it is empty.
+std::size_t stream_from(const exchange_config& config, std::size_t ranks, std::size_t per_core);
 
 /// Compares the configuration with those of the other ranks and returns it, with its `stream_from`
 /// and `protocol` set and without `costs`. Collective. `path` is the name of the path in costs.
 /// Throws, on all ranks: as the constructor of `exchange`.
 template <token_codec Codec, row_layout Layout>
-exchange_config agreed_config(rank_group& group, const exchange_config& config,
-                              const Layout& layout, std::string_view path, deadline until) {
+exchange_config agreed_config(rank_group& group, const bootstrap& boot,
+                              const exchange_config& config, const Layout& layout,
+                              std::string_view path, deadline until) {
   const block_geometry geometry = layout.geometry(config, group.size());
   const auto codec = codec_facts::of<Codec>(config.hidden);
   exchange_config agreed = config;
@@ -59,7 +67,7 @@ exchange_config agreed_config(rank_group& group, const exchange_config& config,
     agreed.protocol = chosen_protocol(config, codec, path, group.size(), geometry.copies_per_token);
   agree_on(group, config, codec, layout_facts::of(layout, agreed.protocol), geometry.alignment,
            agreed.protocol, until);
-  agreed.stream_from = stream_from(config, group.size());
+  agreed.stream_from = stream_from(config, group.size(), ranks_per_core(boot));
   agreed.costs = nullptr;
   return agreed;
 }

@@ -56,11 +56,12 @@ PEERBUS_INLINE shared_cache believable(shared_cache reported) noexcept {
   return believed ? reported : assumed;
 }
 
-PEERBUS_INLINE std::size_t stream_from(const exchange_config& config, std::size_t ranks) {
+PEERBUS_INLINE std::size_t stream_from(const exchange_config& config, std::size_t ranks,
+                                       std::size_t per_core) {
   if (config.stream_from) return *config.stream_from;
   const shared_cache cache = believable(largest_cache());
   // A quarter is left for the tokens, which are read meanwhile, and for other data.
-  const std::size_t kept = cache.bytes / std::min(cache.cores, ranks) / 4 * 3;
+  const std::size_t kept = cache.bytes / std::min(cache.cores, ranks) / per_core / 4 * 3;
   return kept - std::min(kept, config.between);
 }
 

@@ -7,23 +7,26 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <peerbus/collective/algorithm.hpp>
+#include <peerbus/collective/detail/pattern.hpp>
 #include <peerbus/collective/request.hpp>
 #include <peerbus/core/trials.hpp>
 
 namespace peerbus::collective::detail {
 
-/// Finds out by trial whether ranks should stage operands in pages or read them in private memory,
-/// for each operation and each size of rows, in classes of a factor of two.
+/// Finds out by trial which of two ways is the faster one for calls of a team, for each operation
+/// and each size of rows, in classes of a factor of two. Operations that reduce go in one shot or
+/// in two; others stage operands in pages or read them in private memory.
 ///
 /// A call takes from when its last rank came to when its last rank left. Ranks tell each other both
-/// by notices, so all of them add the same times and choose the same way.
+/// by notices (`timed_calls`), so all of them add the same times and choose the same way.
 /// Memory: 30 KiB.
-class read_trials {
+class way_trials {
  public:
   /// A call, between its notices.
   struct running {
     std::uint16_t class_index = 0;
-    std::uint8_t way = 0;     ///< 0: staged, 1: read
+    std::uint8_t way = 0;     ///< 0: staged, or in one shot; 1: read, or in two shots
     bool counts = false;      ///< whether it is a call of its class
     bool is_timed = false;    ///< whether ranks tell when they have left
     std::uint32_t began = 0;  ///< when the last one came
@@ -73,19 +76,28 @@ class read_trials {
     peerbus::detail::measured_choice choice;
     std::uint64_t calls = 0;
   };
-  // Rows of less than 8 KiB, of less than 16 KiB, and so on to those of 8 MiB and more.
-  static constexpr std::size_t least_log2 = 13;
+  // Rows of less than 8 KiB, of less than 16 KiB, and so on to those of 8 MiB and more; of
+  // reductions, up to 1 KiB, up to 2 KiB, and so on to more than 1 MiB.
   static constexpr std::size_t sizes = 12;
   static constexpr std::size_t operations =
       static_cast<std::size_t>(operation_kind::reduce_scatter_v) + 1;
 
   [[nodiscard]] static std::size_t class_of(operation_kind what, std::size_t bytes) noexcept {
-    const std::size_t log2 = 8 * sizeof(bytes) - static_cast<unsigned>(std::countl_zero(bytes));
+    // Of reductions, sizes up to a power of two, for which costs choose alike (`algorithm_choice`).
+    const bool reduces = pattern_of(what).reduces;
+    const std::size_t least_log2 = reduces ? 10 : 13;
+    const std::size_t log2 =
+        static_cast<unsigned>(std::bit_width(bytes - (reduces && bytes != 0 ? 1 : 0)));
     const std::size_t size = log2 <= least_log2 ? 0 : std::min(log2 - least_log2, sizes - 1);
     return static_cast<std::size_t>(what) * sizes + size;
   }
 
   std::array<one_class, operations * sizes> classes_{};
 };
+
+/// Returns the algorithm that a way of `way_trials` stands for.
+[[nodiscard]] constexpr algorithm algorithm_of_way(std::size_t way) noexcept {
+  return way == 0 ? algorithm::one_shot : algorithm::two_shots;
+}
 
 }  // namespace peerbus::collective::detail

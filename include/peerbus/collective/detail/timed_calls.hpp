@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <peerbus/collective/detail/page_exchange.hpp>
+#include <peerbus/collective/detail/way_trials.hpp>
+#include <peerbus/core/compiled.hpp>
+
+namespace peerbus::collective::detail {
+
+/// Times the calls of a team that are part of a trial. The notice of a call's first round says when
+/// its rank came, and when it left the timed call before. So all ranks know the same times, one
+/// call later, and no message is sent for that.
+class timed_calls {
+ public:
+  explicit timed_calls(page_exchange& pages) noexcept : pages_{pages} {}
+
+  /// Says in this rank's notice of `round` that it comes now, which it does not if the call is not
+  /// timed, and when it left the last one.
+  void tell(std::uint64_t round, bool comes) noexcept;
+  /// Takes those times from the notices of all ranks. If a rank did not say when it came, `call`
+  /// is not timed.
+  void take(std::uint64_t round, way_trials::running& call) noexcept;
+  /// Counts `call`, which this rank leaves.
+  void leave(const way_trials::running& call) noexcept;
+
+ private:
+  page_exchange& pages_;
+  std::optional<way_trials::running> left_;  // The last timed call, until all have told its end.
+  std::uint32_t ended_ = 0;
+};
+
+}  // namespace peerbus::collective::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/detail/timed_calls.ipp>  // IWYU pragma: keep
+#endif
