@@ -41,15 +41,27 @@ PEERBUS_INLINE void call_check::compare(std::uint64_t round) const {
   if (!std::ranges::all_of(pages_.group().peers(), agrees)) find_difference(round);
 }
 
+/// Says how ranks go about calls that otherwise have the same description.
+PEERBUS_ERROR_PATH std::string words_for_way(const call_header& call) {
+  return call.window == call_header::in_two_shots ? " in two shots" : " in one shot";
+}
+
 PEERBUS_ERROR_PATH void call_check::find_difference(std::uint64_t round) const {
   throw_if_refused(round);
   const call_header first = header_of(round, rank_id{0});
   for (const rank_id rank : pages_.group().ranks())
-    if (const call_header theirs = header_of(round, rank); !theirs.agrees_with(first))
-      throw agreed_error{error{
-          errc::mismatch,
-          peerbus::detail::concat(title(), " did not happen: ", rank_id{0}, " called ",
-                                  describe(first), ", ", rank, " called ", describe(theirs))}};
+    if (const call_header theirs = header_of(round, rank); !theirs.agrees_with(first)) {
+      std::string text = describe(first);
+      std::string their_text = describe(theirs);
+      if (text == their_text) {
+        text += words_for_way(first);
+        their_text += words_for_way(theirs);
+      }
+      throw agreed_error{
+          error{errc::mismatch,
+                peerbus::detail::concat({title(), " did not happen: ", rank_id{0}, " called ", text,
+                                         ", ", rank, " called ", their_text})}};
+    }
 }
 
 PEERBUS_ERROR_PATH void call_check::throw_refused(std::uint64_t round, rank_id refuser,

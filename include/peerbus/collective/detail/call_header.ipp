@@ -23,8 +23,6 @@ PEERBUS_ERROR_PATH std::string describe(const call_header& call) {
   if (call.root != call_header::no_root) text += concat(" with root ", call.root);
   if (call.place == operand_place::window_in_place) text += " in place";
   if (call.is_in_window()) text += concat(" in window ", call.window);
-  if (call.place == operand_place::memory && call.window == call_header::in_two_shots)
-    text += " in two shots";
   return text;
 }
 
