@@ -117,13 +117,14 @@ struct figures {
     const double streaming = copies ? found.streaming_dispatch->p50 : plain;
     found.own_copy = std::min(plain, streaming);
     limit& there = found.dispatch_limit;
-    there = {found.own_copy, median(series::encode),
-             // A put has its signal with it.
-             way * static_cast<double>(copies ? result.phases : result.phases - 1),
-             streaming < plain};
+    there.encode = median(series::encode);
+    // A put has its signal with it.
+    there.signals = way * static_cast<double>(copies ? result.phases : result.phases - 1);
+    there.take_faster(plain, streaming);
     limit& back = found.combine_limit;
-    back = {median(series::plain_combine), 0, copies ? way : 0, false};
-    if (copies) back.take_faster(back.copy, median(series::streaming_combine));
+    const double plain_back = median(series::plain_combine);
+    back.signals = copies ? way : 0;
+    back.take_faster(plain_back, copies ? median(series::streaming_combine) : plain_back);
     if (result.shares_floor()) {
       there.take_faster(median(series::shared_plain_dispatch),
                         median(series::shared_streaming_dispatch));

@@ -80,9 +80,9 @@ PEERBUS_API peerbus_code peerbus_team_create(peerbus_comm *comm, const peerbus_t
  *
  * These are staged as without a window, with the same results: inputs of which a rank contributes less
  * than `window_bytes` to another rank, except in operations with counts; `peerbus_all_to_all` and
- * `peerbus_all_to_all_v` in place; a `peerbus_all_reduce` that is not in place, among more than two ranks,
- * where the costs choose PEERBUS_TWO_SHOTS or it has more than `one_shot_bytes`. `peerbus_all_reduce_add` and `peerbus_all_gather_coded` take
- * operands anywhere, as without a window.
+ * `peerbus_all_to_all_v` in place; a `peerbus_all_reduce` that is not in place, among more than two
+ * ranks, where the costs choose PEERBUS_TWO_SHOTS or it has more than `one_shot_bytes`.
+ * `peerbus_all_reduce_add` and `peerbus_all_gather_coded` take operands anywhere, as without a window.
  *
  * Cost: an allocation here, none in an operation; an operation takes two rounds, whatever its size, or
  * three with counts. Errors: PEERBUS_INVALID_ARGUMENT for a `window` of another communicator than that
