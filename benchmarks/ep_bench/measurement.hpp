@@ -147,7 +147,8 @@ class measurement {
 
   /// Returns the map of an exchange in one level.
   [[nodiscard]] peerbus::moe::memory_map one_level_map() const {
-    return exchange::map_for(config_of(chosen_), comm_->size());
+    return exchange::map_for(config_of(chosen_), comm_->size(), {},
+                             peerbus::reach_of(comm_->bus()));
   }
 
   /// Returns the options with what the exchange has chosen, which says where rows lie.
@@ -163,7 +164,8 @@ class measurement {
     const double rows = static_cast<double>(chosen_.tokens * map.copies);
     const auto row_bytes = static_cast<double>(map.format.row_bytes + map.format.scale_bytes);
     return peerbus::moe::estimate_protocols(
-        chosen_.costs, {peerbus::moe::path_name<Transport>, comm_->size(), rows, row_bytes / 1024});
+        chosen_.costs, {peerbus::moe::path_name_of(peerbus::reach_of(comm_->bus())), comm_->size(),
+                        rows, row_bytes / 1024});
   }
 
   /// Returns what an exchange that may relay would decide by, if hosts are equal in size.

@@ -6,10 +6,10 @@
 //   dispatch_ratio  dispatch over the holder, divided by dispatch over the held transport
 //   combine_ratio   the same of combine
 //   ratio           the same of a dispatch and its combine together
-// direct: an any_direct_transport. staged: an any_transport, against a unified_bus without peer
+// direct: an any_transport. staged: an any_transport, against a unified_bus without peer
 // memory, so that both move rows by puts. control: the held transport against itself, which shows
 // how far from 1 a ratio is by chance. c: the interface of C (libpeerbus.so, which holds a
-// unified_bus in an any_direct_transport) against an any_direct_transport in C++; both are as this
+// unified_bus in an any_transport) against an any_transport in C++; both are as this
 // build compiles them, so that only a release build compares them fairly. For steady ratios:
 // --benchmark_min_time=10.
 #include <unistd.h>
@@ -31,7 +31,6 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/exchange.hpp>
-#include <peerbus/transport/any_direct_transport.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/decorator.hpp>
@@ -184,8 +183,8 @@ void through_c(benchmark::State& state, std::size_t count) {
       [&](peerbus::communicator<unified_bus>& comm, std::size_t operations, micro::found& found) {
         const std::size_t rank = comm.rank().index();
         const batch mine{count, rank, experts};
-        contender<peerbus::any_direct_transport> plain{
-            peerbus::any_direct_transport{unified_bus{comm.bus().boot()}}, count};
+        contender<peerbus::any_transport> plain{
+            peerbus::any_transport{unified_bus{comm.bus().boot()}}, count};
         micro::c_contender through{rank, ranks, job, experts, count};
         compete(plain, through, mine, operations, found);
       });
@@ -202,7 +201,7 @@ void add(const std::string& path) {
 }
 
 [[maybe_unused]] const bool registered = [] {
-  add<peerbus::unified_bus, peerbus::any_direct_transport>("direct");
+  add<peerbus::unified_bus, peerbus::any_transport>("direct");
   add<peerbus::unified_bus, peerbus::unified_bus>("direct_control");
   add<put_only_bus, peerbus::any_transport>("staged");
   add<put_only_bus, put_only_bus>("staged_control");

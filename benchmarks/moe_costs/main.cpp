@@ -27,9 +27,10 @@
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/moe/protocol.hpp>
-#include <peerbus/transport/any_direct_transport.hpp>
 #include <peerbus/transport/any_transport.hpp>
+#include <peerbus/transport/decorator.hpp>
 #include <peerbus/transport/loopback.hpp>
+#include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "examples/support/command_line.hpp"
@@ -46,6 +47,11 @@ namespace {
 
 using moe_costs::point;
 
+/// A unified_bus that gives no addresses.
+using put_only_bus =
+    peerbus::transport_decorator<peerbus::unified_bus,
+                                 peerbus::transport_refinements{.signal_each = true}>;
+
 struct options : bench::network_options {
   std::string transport = "ub";
   std::vector<std::size_t> ranks;
@@ -57,11 +63,11 @@ struct options : bench::network_options {
   std::string costs_to;
 
   [[nodiscard]] bool is_direct() const { return transport == "ub" || transport == "loopback"; }
-  /// The name that costs use for the way of rows, as `path_name` has it.
+  /// The name that costs use for the way of rows, as `path_name_of` has it.
   [[nodiscard]] std::string_view path() const {
     if (transport == "planes") return "mixed";
-    return is_direct() ? peerbus::moe::path_name<peerbus::any_direct_transport>
-                       : peerbus::moe::path_name<peerbus::any_transport>;
+    return peerbus::moe::path_name_of(is_direct() ? peerbus::peer_reach::all
+                                                  : peerbus::peer_reach::none);
   }
   /// The number of points of each group.
   [[nodiscard]] std::size_t points() const { return tokens.size() * hidden.size(); }
@@ -116,11 +122,11 @@ int run_over(const options& chosen, std::span<point> points, bench::hosts_over<F
 
 int run_rank(peerbus::bootstrap& boot, const options& chosen, std::span<point> points) {
   if (chosen.transport == "loopback")
-    return run_over(chosen, points, peerbus::any_direct_transport{peerbus::loopback{boot}});
+    return run_over(chosen, points, peerbus::any_transport{peerbus::loopback{boot}});
   if (chosen.transport == "ub")
-    return run_over(chosen, points, peerbus::any_direct_transport{peerbus::unified_bus{boot}});
-  if (chosen.transport == "puts")
     return run_over(chosen, points, peerbus::any_transport{peerbus::unified_bus{boot}});
+  if (chosen.transport == "puts")
+    return run_over(chosen, points, peerbus::any_transport{put_only_bus{boot}});
   return bench::over_network(boot, chosen, chosen.transport, "moe_costs",
                              [&](auto bus) { return run_over(chosen, points, std::move(bus)); });
 }

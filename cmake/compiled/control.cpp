@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <peerbus/bootstrap/agreement.ipp>
 #include <peerbus/bootstrap/bootstrap.ipp>
+#include <peerbus/bootstrap/by_all_gather.ipp>
 #include <peerbus/bootstrap/detail/launch_ancestor.ipp>
 #include <peerbus/bootstrap/detail/star_bootstrap.ipp>
 #include <peerbus/bootstrap/environment.ipp>

@@ -24,7 +24,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/decorator.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
@@ -67,7 +67,7 @@ class failing_reads : public peerbus::transport_decorator<peerbus::unified_bus> 
   }
 };
 using failing_processes =
-    test::any_over<peerbus::any_direct_transport, test::processes_over<failing_reads>>;
+    test::any_over<peerbus::any_transport, test::processes_over<failing_reads>>;
 
 /// Options with which all operands that can be read in private memory are.
 constexpr team_options always{.private_bytes = 1};

@@ -2,7 +2,7 @@
 // ctest: tsan timeout=400
 #include <doctest/doctest.h>
 
-#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/loopback.hpp>
 
 #include "conformance/exchange_suite.hpp"
@@ -19,7 +19,7 @@ using loopback_threads = test::threads_over<peerbus::loopback>;
 PEERBUS_TEST_EXCHANGES(loopback_threads)
 
 TEST_CASE("codec archetype and a user's codec") {
-  conformance::check_codecs<test::any_over<peerbus::any_direct_transport, loopback_threads>>();
+  conformance::check_codecs<test::any_over<peerbus::any_transport, loopback_threads>>();
 }
 
 }  // namespace exchange_loopback_test

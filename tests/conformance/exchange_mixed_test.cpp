@@ -38,8 +38,9 @@ using two_planes = test::lazy_planes<2>;
 using threads = test::threads_over<two_planes>;
 using processes = test::processes_over<test::partly_direct<peerbus::unified_bus>>;
 
-static_assert(std::same_as<peerbus::moe::row_path_over<two_planes, bf16>::type,
-                           peerbus::moe::mixed_row_path<bf16>>);
+static_assert(
+    std::same_as<peerbus::moe::row_path_over<peerbus::reach_by_type<two_planes>, bf16>::type,
+                 peerbus::moe::mixed_row_path<bf16>>);
 
 }  // namespace
 

@@ -2,8 +2,9 @@
 // ctest: timeout=400
 #include <doctest/doctest.h>
 
-#include <peerbus/transport/any_direct_transport.hpp>
 #include <peerbus/transport/any_transport.hpp>
+#include <peerbus/transport/decorator.hpp>
+#include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "conformance/exchange_suite.hpp"
@@ -16,15 +17,14 @@ namespace {
 
 using unified_bus = test::processes_over<peerbus::unified_bus>;
 using indirect = test::processes_over<test::indirect<peerbus::unified_bus>>;
-using direct = test::any_over<peerbus::any_direct_transport, unified_bus>;
-using staged = test::any_over<peerbus::any_transport, unified_bus, indirect>;
+using put_only = test::processes_over<
+    peerbus::transport_decorator<peerbus::unified_bus, peerbus::transport_refinements{}>>;
+using processes = test::any_over<peerbus::any_transport, unified_bus, put_only, indirect>;
 
 }  // namespace
 
-PEERBUS_TEST_EXCHANGES(direct, staged)
+PEERBUS_TEST_EXCHANGES(processes)
 
-TEST_CASE_TEMPLATE("codec archetype and a user's codec", Group, direct, staged) {
-  conformance::check_codecs<Group>();
-}
+TEST_CASE("codec archetype and a user's codec") { conformance::check_codecs<processes>(); }
 
 }  // namespace exchange_processes_test

@@ -11,7 +11,6 @@
 #include <peerbus/communicator.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/layout.hpp>
-#include <peerbus/transport/any_direct_transport.hpp>
 #include <peerbus/transport/any_transport.hpp>
 
 #include "conformance/exchange_suite.hpp"
@@ -28,14 +27,13 @@ template <class Codec>
 constexpr bool with_slots =
     std::same_as<Codec, peerbus::codec::int8_per_token> || std::same_as<Codec, oracle::user_codec>;
 
-/// The codec and the transports with which automatic layouts are tested: one of the library's, and
-/// one transport for each way of rows. Either protocol is tested with the others by its own
+/// The codec and the transport with which automatic layouts are tested: one of the library's, and
+/// the one that has each way of rows. Either protocol is tested with the others by its own
 /// layouts.
 template <class Codec, class Communicator>
 constexpr bool with_automatic =
     std::same_as<Codec, peerbus::codec::int8_per_token> &&
-    (std::same_as<Communicator, peerbus::communicator<peerbus::any_direct_transport>> ||
-     std::same_as<Communicator, peerbus::communicator<peerbus::any_transport>>);
+    std::same_as<Communicator, peerbus::communicator<peerbus::any_transport>>;
 
 /// One case in every layout. Rows and results may not depend on where rows lie, nor on where
 /// outputs do.

@@ -6,7 +6,6 @@
 
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
-#include <peerbus/transport/any_direct_transport.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
@@ -19,7 +18,7 @@ namespace layouts_processes_test {
 namespace {
 using unified_bus = test::processes_over<peerbus::unified_bus>;
 using indirect = test::processes_over<test::indirect<peerbus::unified_bus>>;
-using direct = test::any_over<peerbus::any_direct_transport, unified_bus>;
+using direct = test::any_over<peerbus::any_transport, unified_bus>;
 using staged = test::any_over<peerbus::any_transport, indirect>;
 }  // namespace
 

@@ -5,7 +5,6 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/codec/int8_per_token.hpp>
-#include <peerbus/transport/any_direct_transport.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
@@ -19,7 +18,7 @@ namespace layouts_unified_bus_threads_test {
 namespace {
 using unified_bus = test::threads_over<peerbus::unified_bus>;
 using indirect = test::threads_over<test::indirect<peerbus::loopback>>;
-using direct = test::any_over<peerbus::any_direct_transport, unified_bus>;
+using direct = test::any_over<peerbus::any_transport, unified_bus>;
 using staged = test::any_over<peerbus::any_transport, indirect>;
 }  // namespace
 

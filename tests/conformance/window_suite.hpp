@@ -160,7 +160,6 @@ template <class Group>
 void check_any_window(std::size_t ranks) {
   CAPTURE(ranks);
   const int worst_status = Group::run(ranks, [](auto& comm) {
-    using transport = std::remove_reference_t<decltype(comm.bus())>;
     constexpr std::size_t word = sizeof(std::uint64_t);
     const std::size_t size = comm.size();
     // By rank three words of each peer, then words to put from, then those to read into.
@@ -171,10 +170,10 @@ void check_any_window(std::size_t ranks) {
     const auto of_first = static_cast<signal_id>(size);
     const std::span words{peerbus::detail::placed<std::uint64_t>(win->local()), 5 * size};
     expect_equal(&win->group(), &comm, "the group");
-    expect_equal(win->is_direct(), peerbus::direct_transport<transport>, "is direct");
+    expect_equal(win->is_direct(), peerbus::reach_of(comm.bus()) == peerbus::peer_reach::all,
+                 "is direct");
     for (const rank_id peer : comm.ranks()) {
-      constexpr bool can_be_near =
-          peerbus::direct_transport<transport> || peerbus::partly_direct_transport<transport>;
+      const bool can_be_near = peerbus::reach_of(comm.bus()) != peerbus::peer_reach::none;
       if (peer == me || win->is_direct()) expect(win->part(peer) != nullptr, "the part of a peer");
       if (peer != me && !can_be_near) expect(win->part(peer) == nullptr, "no part of a far peer");
       std::uint64_t& source = words[3 * size + peer.index()];
@@ -307,8 +306,7 @@ void check_foreign_memory(std::size_t ranks) {
     const std::vector<std::uint64_t> source(8, comm.rank().index() + 1);
     std::vector<std::uint64_t> target(8, 99);
     using transport = std::remove_reference_t<decltype(comm.bus())>;
-    constexpr bool may_have_near_peers = peerbus::partly_direct_transport<transport> ||
-                                         std::same_as<transport, peerbus::any_transport>;
+    constexpr bool may_have_near_peers = peerbus::partly_direct_transport<transport>;
     for (const rank_id peer : comm.ranks()) {
       const errc code = win.put_signal(peer, comm.rank().index() * 64, std::span{source}, id, 1);
       if (comm.bus().capabilities().any_local_memory) {

@@ -8,7 +8,7 @@
 
 #include <peerbus/compat/deep_ep.hpp>
 #include <peerbus/core/bf16.hpp>
-#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 
 #include "deep_ep/low_latency_oracle.hpp"
 #include "deep_ep/low_latency_suite.hpp"
@@ -88,9 +88,8 @@ TEST_CASE("low latency: dispatch and combine allocate nothing") {
 namespace {
 
 /// Layout, dispatch, combine, the same by handle, and combine once more.
-void call_normally(deep_ep::buffer<peerbus::any_direct_transport>& buffer,
-                   const std::vector<bf16>& x, const std::vector<std::int64_t>& ids,
-                   const std::vector<float>& weights) {
+void call_normally(deep_ep::buffer<peerbus::any_transport>& buffer, const std::vector<bf16>& x,
+                   const std::vector<std::int64_t>& ids, const std::vector<float>& weights) {
   const deep_ep::const_tensor tokens = deep_ep::view(x, {4, 128});
   const auto layout = buffer.get_dispatch_layout(deep_ep::view(ids, {4, 2}), 4);
   const auto got = buffer.dispatch({.x = tokens,
@@ -113,7 +112,7 @@ void call_normally(deep_ep::buffer<peerbus::any_direct_transport>& buffer,
 
 TEST_CASE("normal calls of a known shape allocate nothing") {
   const int status = test::direct_threads::run(2, [](auto& comm) {
-    deep_ep::buffer<peerbus::any_direct_transport> buffer{comm, {.num_max_tokens_per_rank = 4}};
+    deep_ep::buffer<peerbus::any_transport> buffer{comm, {.num_max_tokens_per_rank = 4}};
     const std::vector<bf16> x(4 * 128, bf16{1.0F});
     const std::vector<std::int64_t> ids{0, 1, 2, 3, -1, 2, 1, 3};
     const std::vector<float> weights(8, 0.5F);

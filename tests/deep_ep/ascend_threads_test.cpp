@@ -2,7 +2,7 @@
 // ctest: tsan timeout=300
 #include <doctest/doctest.h>
 
-#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 
 #include "deep_ep/ascend_suite.hpp"
 #include "support/groups.hpp"
@@ -22,7 +22,7 @@ TEST_CASE("the Ascend layout, threads") { ascend::run_all<group>(); }
 
 TEST_CASE("what the Ascend layout refuses") {
   const int status = group::run(2, [](auto& comm) {
-    using buffer = ascend_buffer<peerbus::any_direct_transport>;
+    using buffer = ascend_buffer<peerbus::any_transport>;
     test::expect_error(errc::invalid_argument, {"target is deepep_v1", "ascend_a2 or ascend_a3"},
                        [&] { buffer made(comm, {.target = deep_ep::profile::deepep_v1}); });
     buffer one{comm};

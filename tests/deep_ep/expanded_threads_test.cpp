@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/compat/deep_ep/buffer.hpp>
-#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 
 #include "deep_ep/elastic_suite.hpp"
 #include "deep_ep/expanded_suite.hpp"
@@ -43,7 +43,7 @@ TEST_CASE("engram, pp and agrs, threads") { elastic::run_all<group>(); }
 
 TEST_CASE("what the expanded form refuses") {
   const int status = group::run(2, [](auto& comm) {
-    using buffer = elastic_buffer<peerbus::any_direct_transport>;
+    using buffer = elastic_buffer<peerbus::any_transport>;
     test::expect_error(errc::unsupported, {"allow_multiple_reduction", "expected false"},
                        [&] { buffer made(comm, {.allow_multiple_reduction = true}); });
     test::expect_error(errc::invalid_argument, {"in_flight is 0"},
@@ -149,7 +149,7 @@ TEST_CASE("what the expanded form refuses") {
 TEST_CASE("ranks that call the two forms in turn, and differ in which") {
   const int status = group::run(3, [](auto& comm) {
     deep_ep::buffer by_rank{comm, {.num_max_tokens_per_rank = 4}};
-    elastic_buffer<peerbus::any_direct_transport> expanded{comm, {.num_max_tokens_per_rank = 4}};
+    elastic_buffer<peerbus::any_transport> expanded{comm, {.num_max_tokens_per_rank = 4}};
     const bool differs = comm.rank().index() == 2;
     const four_tokens given;
     const auto dispatch_by_rank = [&] {
@@ -197,7 +197,7 @@ TEST_CASE("ranks that call the two forms in turn, and differ in which") {
 
 TEST_CASE("what ranks of the expanded form give differently, or one of them wrongly") {
   const int status = group::run(3, [](auto& comm) {
-    elastic_buffer<peerbus::any_direct_transport> buffer{comm, {.num_max_tokens_per_rank = 4}};
+    elastic_buffer<peerbus::any_transport> buffer{comm, {.num_max_tokens_per_rank = 4}};
     const bool differs = comm.rank().index() == 1;
     const four_tokens given;
     const auto good = given.args();
@@ -283,7 +283,7 @@ TEST_CASE("what ranks of the expanded form give differently, or one of them wron
 TEST_CASE("more tokens of one rank than the expanded form has memory for") {
   for (const std::size_t ranks : {1U, 2U, 4U}) {
     const int status = group::run(ranks, [](auto& comm) {
-      elastic_buffer<peerbus::any_direct_transport> buffer{comm, {.num_max_tokens_per_rank = 4}};
+      elastic_buffer<peerbus::any_transport> buffer{comm, {.num_max_tokens_per_rank = 4}};
       const std::size_t rank = comm.rank().index();
       const std::size_t experts = comm.size() + 1;
       const auto round = [&](std::size_t count, std::optional<std::size_t> bound) {

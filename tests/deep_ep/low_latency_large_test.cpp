@@ -11,7 +11,7 @@
 #include <peerbus/compat/deep_ep.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/fp8.hpp>
-#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 
 #include "deep_ep/low_latency_oracle.hpp"
 #include "deep_ep/low_latency_suite.hpp"
@@ -161,7 +161,7 @@ TEST_CASE("low latency: the scales and codes of DeepEP's kernels, to the bit") {
 }
 
 TEST_CASE("low latency: DeepEP's buffer size, to the byte") {
-  using buffer = deep_ep::buffer<peerbus::any_direct_transport>;
+  using buffer = deep_ep::buffer<peerbus::any_transport>;
   struct golden {
     std::size_t tokens, hidden, ranks, experts, bytes;
   };

@@ -16,7 +16,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
-#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 
 #include "deep_ep/low_latency_suite.hpp"
 #include "support/groups.hpp"
@@ -31,8 +31,8 @@ namespace {
 
 using namespace low_latency_suite;
 using group = test::direct_threads;
-using buffer_type = deep_ep::buffer<peerbus::any_direct_transport>;
-using flight_type = flight<peerbus::any_direct_transport>;
+using buffer_type = deep_ep::buffer<peerbus::any_transport>;
+using flight_type = flight<peerbus::any_transport>;
 constexpr auto invalid = peerbus::errc::invalid_argument;
 
 constexpr manner hooks{.dispatch = ending::hook, .combine = ending::hook};

@@ -15,7 +15,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
-#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 
 #include "deep_ep/low_latency_suite.hpp"
 #include "support/groups.hpp"
@@ -33,8 +33,8 @@ using deep_ep::dtype;
 using deep_ep::tensor;
 using peerbus::errc;
 using group = test::direct_threads;
-using buffer_type = deep_ep::buffer<peerbus::any_direct_transport>;
-using flight_type = flight<peerbus::any_direct_transport>;
+using buffer_type = deep_ep::buffer<peerbus::any_transport>;
+using flight_type = flight<peerbus::any_transport>;
 using fragments = std::initializer_list<std::string_view>;
 using peerbus::detail::concat;
 

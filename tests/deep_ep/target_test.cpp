@@ -9,7 +9,7 @@
 
 #include <peerbus/compat/deep_ep.hpp>
 #include <peerbus/core/bf16.hpp>
-#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 
 #include "support/groups.hpp"
 #include "support/ranks.hpp"
@@ -24,7 +24,7 @@ namespace deep_ep = peerbus::deep_ep;
 using deep_ep::view;
 using peerbus::bf16;
 using peerbus::errc;
-using buffer = deep_ep::buffer<peerbus::any_direct_transport>;
+using buffer = deep_ep::buffer<peerbus::any_transport>;
 using texts = std::initializer_list<std::string_view>;
 
 constexpr std::size_t tokens = 2, hidden = 2048, experts = 4;

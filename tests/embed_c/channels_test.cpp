@@ -182,7 +182,7 @@ void check_refusals(peerbus_comm* comm) {
 
 TEST_CASE("messages through C") {
   for (const std::uint64_t n : {1U, 2U, 3U})
-    for (const kind how : {kind::threads, kind::processes})
+    for (const kind how : {kind::threads, kind::processes, kind::hosts})
       CHECK(embed_c::run(n, how, check_messages) == 0);
 }
 

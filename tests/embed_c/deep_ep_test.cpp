@@ -20,7 +20,7 @@
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/loopback.hpp>
 
 #include "embed_c/ranks_of_c.hpp"
@@ -41,7 +41,7 @@ using test::expect_equal;
 namespace {
 
 namespace deep_ep = peerbus::deep_ep;
-using bus = peerbus::any_direct_transport;
+using bus = peerbus::any_transport;
 
 constexpr std::size_t hidden = 128, experts = 5, top_k = 2, most = 6;
 
@@ -395,12 +395,13 @@ TEST_CASE("normal calls through C give the bytes of C++") {
   for (const std::size_t n : {1U, 3U}) compare(n, normal_by_c, normal_by_cpp);
 }
 
-TEST_CASE("DeepEP's calls among processes") {
-  CHECK(embed_c::run(2, kind::processes, [](peerbus_comm* comm) {
-          outcome result;
-          low_latency_by_c(comm, true, true, result);
-          normal_by_c(comm, result);
-        }) == 0);
+TEST_CASE("DeepEP's calls among processes, of one host and of two") {
+  for (const kind how : {kind::processes, kind::hosts})
+    CHECK(embed_c::run(how == kind::hosts ? 3 : 2, how, [](peerbus_comm* comm) {
+            outcome result;
+            low_latency_by_c(comm, true, true, result);
+            normal_by_c(comm, result);
+          }) == 0);
 }
 
 TEST_CASE("arguments of DeepEP's calls that cannot be used") {

@@ -176,6 +176,7 @@ TEST_CASE("EPBuffer's calls through C") {
   for (const std::uint64_t ranks : {1U, 2U, 3U})
     CHECK(embed_c::run(ranks, kind::threads, round_trip) == 0);
   CHECK(embed_c::run(2, kind::processes, round_trip) == 0);
+  CHECK(embed_c::run(3, kind::hosts, round_trip) == 0);
 }
 
 TEST_CASE("rows of experts are added up to rows of tokens") {

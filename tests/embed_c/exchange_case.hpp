@@ -122,11 +122,12 @@ inline peerbus_exchange_config config_of(std::int32_t codec, std::int32_t layout
 
 /// Requires that each row that arrived is what the codec makes of its token, and fills the outputs.
 void check_rows(peerbus_exchange* exchange, const peerbus_received& received,
-                const codec_case& codec, std::size_t rank);
+                const codec_case& codec, std::size_t rank, std::size_t ranks);
 
-/// Requires that `sums` are what the experts make of the tokens of `in`.
+/// Requires that `sums` are what the experts make of the tokens of `in`. With relay the sums of
+/// each of `hosts`, which have as many ranks, are rounded.
 void check_sums(const input& in, std::span<const bf16> sums, const codec_case& codec, bool by_rank,
-                std::size_t ranks);
+                std::size_t ranks, std::size_t hosts);
 
 /// Dispatches, checks the rows, combines and checks the sums.
 void check_round(peerbus_comm* comm, const peerbus_exchange_config& config, const codec_case& codec,

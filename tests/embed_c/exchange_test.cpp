@@ -13,7 +13,7 @@
 #include <peerbus/communicator.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
-#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/loopback.hpp>
 
 #include "embed_c/exchange_case.hpp"
@@ -28,10 +28,9 @@ using test::expect;
 using test::expect_equal;
 
 void check_rows(peerbus_exchange* exchange, const peerbus_received& received,
-                const codec_case& with, std::size_t rank) {
+                const codec_case& with, std::size_t rank, std::size_t ranks) {
   std::vector<input> inputs;
-  for (std::size_t r = 0; r < received.ranks; ++r)
-    inputs.emplace_back(r, received.ranks, with.token_bytes);
+  for (std::size_t r = 0; r < ranks; ++r) inputs.emplace_back(r, ranks, with.token_bytes);
   std::uint64_t rows = 0;
   for (std::uint64_t block = 0; block < received.blocks; ++block)
     for (std::uint64_t source = 0; source < received.ranks; ++source) {
@@ -39,8 +38,9 @@ void check_rows(peerbus_exchange* exchange, const peerbus_received& received,
       for (std::uint64_t i = 0; i < received.counts[place]; ++i, ++rows) {
         const std::uint64_t row = received.first_rows[place] + i;
         const peerbus_origin origin = received.origins[row];
-        expect_equal(origin.rank, source, "the home of row ", row);
-        const input& home = inputs[source];
+        // With relay the source is the place of the home rank on its host.
+        expect_equal(origin.rank % received.ranks, source, "the home of row ", row);
+        const input& home = inputs[origin.rank];
         const encoded expected = with.encode(home.token(origin.token));
         const auto* const bytes = static_cast<std::byte*>(received.row_data);
         expect(equal_bytes({bytes + row * received.row_bytes, received.row_bytes}, expected.row),
@@ -100,29 +100,37 @@ void check_rows(peerbus_exchange* exchange, const peerbus_received& received,
 }
 
 void check_sums(const input& in, std::span<const bf16> sums, const codec_case& with, bool by_rank,
-                std::size_t ranks) {
+                std::size_t ranks, std::size_t hosts) {
   const peerbus::moe::expert_placement experts{input::experts, ranks};
   for (std::size_t t = 0; t < in.count; ++t) {
     const encoded token = with.encode(in.token(t));
     for (std::size_t h = 0; h < input::hidden; ++h) {
-      float sum = 0;
-      const auto add_of = [&](std::size_t rank, float& to) {
+      // Adds the outputs of the experts of ranks `begin` to `end`. Returns whether there were any.
+      const auto add_of = [&](std::size_t begin, std::size_t end, float& to) {
         bool any = false;
         for (std::size_t k = 0; k < input::top_k; ++k) {
           const std::int32_t id = in.ids[t * input::top_k + k];
           if (id < 0) continue;
           const auto e = static_cast<std::size_t>(id);
-          if (by_rank && experts.owner(e).index() != rank) continue;
+          const std::size_t owner = experts.owner(e).index();
+          if (owner < begin || owner >= end) continue;
           any = true;
           to = std::fma(in.weights[t * input::top_k + k],
                         static_cast<float>(expert_output(e, token.values[h])), to);
         }
         return any;
       };
-      if (!by_rank) add_of(0, sum);
-      for (std::size_t rank = 0; by_rank && rank < ranks; ++rank) {
-        float part = 0;
-        if (add_of(rank, part)) sum += static_cast<float>(bf16{part});
+      float sum = 0;
+      for (std::size_t host = 0; host < hosts; ++host) {
+        const std::size_t begin = host * ranks / hosts;
+        const std::size_t end = (host + 1) * ranks / hosts;
+        float of_host = 0;
+        if (!by_rank) add_of(begin, end, of_host);
+        for (std::size_t rank = begin; by_rank && rank < end; ++rank) {
+          float part = 0;
+          if (add_of(rank, rank + 1, part)) of_host += static_cast<float>(bf16{part});
+        }
+        sum += hosts == 1 ? of_host : static_cast<float>(bf16{of_host});
       }
       expect_equal(sums[t * input::hidden + h].bits, bf16{sum}.bits, "channel ", h, " of token ",
                    t);
@@ -152,15 +160,15 @@ void check_round(peerbus_comm* comm, const peerbus_exchange_config& config, cons
       ok(peerbus_dispatch_send(exchange, &args, &ticket), "dispatch_send");
       ok(peerbus_dispatch_recv(exchange, ticket, nullptr, 0, &received), "dispatch_recv");
       expect_equal(received.ticket, ticket, "the ticket");
-      check_rows(exchange, received, with, rank);
+      check_rows(exchange, received, with, rank, ranks);
       ok(peerbus_combine_send(exchange, ticket, nullptr), "combine_send");
       ok(peerbus_combine_recv(exchange, ticket, &out), "combine_recv");
     } else {
       ok(peerbus_dispatch(exchange, &args, &received), "dispatch");
-      check_rows(exchange, received, with, rank);
+      check_rows(exchange, received, with, rank, ranks);
       ok(peerbus_combine(exchange, received.ticket, &out), "combine");
     }
-    check_sums(in, sums, with, received.by_rank != 0, ranks);
+    check_sums(in, sums, with, received.by_rank != 0, ranks, ranks / received.ranks);
     fails(peerbus_combine(exchange, received.ticket, &out), PEERBUS_INVALID_ARGUMENT, "combined");
   }
   peerbus_exchange_destroy(&exchange);
@@ -244,7 +252,7 @@ void compare_with_cpp(std::int32_t codec, std::int32_t layout, std::size_t ranks
           peerbus_exchange_destroy(&exchange);
         }) == 0);
   CHECK(peerbus::run_threads(ranks, [&](peerbus::bootstrap& boot) {
-          using bus = peerbus::any_direct_transport;
+          using bus = peerbus::any_transport;
           peerbus::communicator<bus> comm{bus{peerbus::loopback{boot}}};
           const std::size_t rank = comm.rank().index();
           using token = peerbus::token_of<Codec>;
@@ -319,6 +327,23 @@ TEST_CASE("ranks that are processes") {
     CHECK(embed_c::run(n, kind::processes, [&](peerbus_comm* comm) {
             embed_c::check_round(comm, config_of(with.codec, PEERBUS_COMPACT), with, false);
             embed_c::check_round(comm, config_of(with.codec, PEERBUS_RANK_MAJOR), with, true);
+          }) == 0);
+}
+
+TEST_CASE("ranks of two hosts, in one level and with relay") {
+  for (const std::uint64_t n : {1U, 2U, 4U, 5U})
+    CHECK(embed_c::run(n, kind::hosts, [n](peerbus_comm* comm) {
+            for (const std::int32_t codec : {PEERBUS_BF16, PEERBUS_INT8_PER_TOKEN})
+              for (const std::int32_t layout : {PEERBUS_COMPACT, PEERBUS_PADDED, PEERBUS_RANK_MAJOR,
+                                                PEERBUS_SLOTS, PEERBUS_EXPERT_SLOTS})
+                for (const std::uint32_t relay : {PEERBUS_RELAY_NEVER, PEERBUS_RELAY_ALWAYS}) {
+                  // A host then holds top_k experts, and hosts are equal in size.
+                  if (relay == PEERBUS_RELAY_ALWAYS && n != 4) continue;
+                  auto config = config_of(codec, layout);
+                  config.relay = relay;
+                  config.in_flight = relay == PEERBUS_RELAY_ALWAYS ? 2 : 1;
+                  embed_c::check_round(comm, config, embed_c::all_codecs()[codec], layout % 2 != 0);
+                }
           }) == 0);
 }
 

@@ -3,17 +3,73 @@
 
 #include <peerbus.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <string>
 #include <string_view>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/local.hpp>
+#include <peerbus/core/deadline.hpp>
 
 #include "support/ranks.hpp"
 
 /// Ranks that are started through C's interface.
 namespace embed_c {
 
-enum class kind { threads, processes };
+enum class kind {
+  threads,
+  processes,
+  hosts  ///< processes of two pretended hosts, which share no memory with each other
+};
+
+#ifdef PEERBUS_TEST_HOSTS
+inline constexpr bool has_hosts = true;
+#else
+inline constexpr bool has_hosts = false;  ///< the libraries of networks are not built
+#endif
+
+/// The all-gather of a `peerbus_meeting` whose context is a `peerbus::bootstrap`.
+inline std::int32_t all_gather_over(void* boot, const void* own, void* all, std::uint64_t bytes) {
+  const auto* const first = static_cast<const std::byte*>(own);
+  const auto given = static_cast<peerbus::bootstrap*>(boot)->allgather(
+      {.bytes = {first, first + bytes}, .fd = {}}, peerbus::deadline::never(), "a meeting");
+  for (std::size_t rank = 0; rank < given.size(); ++rank)
+    std::memcpy(static_cast<std::byte*>(all) + rank * bytes, given[rank].bytes.data(), bytes);
+  return 0;
+}
+
+/// Makes the communicator of a rank whose pretended host is number `host`. Returns the code.
+inline peerbus_code join_hosts(peerbus::bootstrap& boot, std::size_t host,
+                               const peerbus_comm_options* options, peerbus_comm** comm) {
+  const std::string name = "host " + std::to_string(host);
+  peerbus_meeting meeting{};
+  meeting.struct_bytes = sizeof meeting;
+  meeting.rank = boot.rank().index();
+  meeting.size = boot.size();
+  meeting.all_gather = all_gather_over;
+  meeting.context = &boot;
+  meeting.address = "127.0.0.1";
+  meeting.host = name.c_str();
+  return peerbus_comm_over(&meeting, options, comm);
+}
+
+/// Calls `rank(comm, context)` on processes of `hosts` pretended hosts.
+inline int run_hosts(std::size_t ranks, std::size_t hosts, peerbus_rank_function rank,
+                     void* context, const peerbus_comm_options* options) {
+  return peerbus::run_local(ranks, [&](peerbus::bootstrap& boot) -> int {
+    peerbus_comm* comm = nullptr;
+    if (join_hosts(boot, boot.rank().index() * hosts / ranks, options, &comm) != PEERBUS_OK)
+      test::fail("joining: ", peerbus_last_error());
+    const int status = rank(comm, context);
+    peerbus_comm_destroy(&comm);
+    return status;
+  });
+}
 
 inline constexpr std::int64_t second = 1'000'000'000;  ///< in the unit of C's time limits
 
@@ -30,6 +86,7 @@ int run(std::uint64_t ranks, kind how, Body body, const peerbus_comm_options* op
       return 1;
     }
   };
+  if (how == kind::hosts) return has_hosts ? run_hosts(ranks, 2, rank, &body, options) : 0;
   std::int32_t status = -1;
   const auto start = how == kind::threads ? peerbus_run_threads : peerbus_run_processes;
   if (start(ranks, rank, &body, options, &status) != PEERBUS_OK) return -1;

@@ -3,6 +3,7 @@
 
 import importlib.util
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -11,23 +12,38 @@ import unittest
 import numpy
 
 
-def run(ranks, function, **variables):
+def run(ranks, function, hosts=1, **variables):
     """Calls `function()` on `ranks` processes that a launcher's variables describe. It is a function
-    of a file that calls `main`. `variables` are added to the environment."""
+    of a file that calls `main`. If there are several `hosts`, the ranks pretend to be on as many.
+    `variables` are added to the environment, `{rank}` in them as the number of the rank."""
+    if hosts > 1:
+        variables = dict({"PEERBUS_SECRET": os.urandom(8).hex(), "PEERBUS_PORT": free_port()}, **variables)
     job = f"{os.getpid()}-{function.__name__}-{ranks}"
     file = sys.modules[function.__module__].__file__
     failures = []
     with tempfile.TemporaryDirectory() as folder:
         shared = dict(os.environ, **variables, WORLD_SIZE=str(ranks), PEERBUS_JOB=job, TEST_FOLDER=folder)
-        started = [subprocess.Popen([sys.executable, file, "--rank", function.__name__],
-                                    env=dict(shared, RANK=str(rank)), stderr=subprocess.PIPE,
-                                    text=True) for rank in range(ranks)]
+        started = []
+        for rank in range(ranks):
+            own = {name: value.format(rank=rank) for name, value in variables.items()}
+            if hosts > 1:
+                own["PEERBUS_HOST"] = f"host {rank * hosts // ranks}"
+            started.append(subprocess.Popen([sys.executable, file, "--rank", function.__name__],
+                                            env=dict(shared, RANK=str(rank), **own),
+                                            stderr=subprocess.PIPE, text=True))
         for rank, process in enumerate(started):
             _, errors = process.communicate(timeout=100)
             if process.returncode != 0:
                 failures.append(f"rank {rank} ended with {process.returncode}:\n{errors}")
     if failures:
         raise AssertionError("\n".join(failures))
+
+
+def free_port():
+    """Returns a port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
 
 
 def raises(kind, fragment, call, *arguments, **options):

@@ -10,9 +10,11 @@ import inspect
 import os
 import pickle
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -36,9 +38,12 @@ def windows():
     window.put((rank + 1) % size, 8, numpy.array([rank + 10], numpy.int64), signal=1, value=1)
     window.wait(1, 1, awaited=(rank - 1) % size)
     assert window.part(rank)[8:16].view(numpy.int64)[0] == (rank - 1) % size + 10
-    window.fetch_add(0, 16, 5)
-    comm.barrier()
-    assert window.get(0, 16, 8).view(numpy.int64)[0] == 5 * size
+    if comm.transport == "unified_bus":
+        window.fetch_add(0, 16, 5)
+        comm.barrier()
+        assert window.get(0, 16, 8).view(numpy.int64)[0] == 5 * size
+    else:  # libfabric's tcp has no atomics.
+        raises(peerbus.Error, "unsupported", window.fetch_add, 0, 16, 5)
     raises(peerbus.InvalidArgument, "peer 9", window.put, 9, 0, b"x")
     raises(peerbus.InvalidArgument, "peer is -1", window.put, -1, 0, b"x")
     raises(peerbus.InvalidArgument, f"offset is {1 << 64}", window.put, 0, 1 << 64, b"x")
@@ -196,7 +201,7 @@ def exchanges():
            top_k=1, max_tokens=1, codec="none")
     raises(ValueError, "relay is 'yes', expected one of never, always, automatic", comm.exchange,
            experts=1, hidden=64, top_k=1, max_tokens=1, relay="yes")
-    raises(peerbus.Error, "relay is always, but this transport does not tell near ranks from far",
+    raises(peerbus.Error, "relay is always, but ",
            comm.exchange, experts=1, hidden=64, top_k=1, max_tokens=1, relay="always")
     deep_ep.Buffer(comm, relay="automatic").destroy()
     raises(ValueError, "relay is 'yes'", deep_ep.Buffer, comm, relay="yes")
@@ -204,7 +209,7 @@ def exchanges():
         raises(ValueError, "relay is 'yes'", make, comm, relay="yes", num_bytes=1 << 20)
         refused = make(comm, relay="always", num_bytes=1 << 20)
         for expands in False, True:
-            raises(peerbus.Error, "does not tell near ranks from far", refused.dispatch,
+            raises(peerbus.Error, "relay is always, but ", refused.dispatch,
                    numpy.zeros((1, 128), numpy.uint16), numpy.zeros((1, 1), numpy.int64),
                    numpy.ones((1, 1), numpy.float32), num_experts=2, num_max_tokens_per_rank=1,
                    expert_alignment=1, do_expand=expands)
@@ -892,10 +897,13 @@ def deep_ep_torch():
            torch.empty(7, 128, device="meta"), topk_idx, 8, 4)
     transposed = x.t().contiguous().t()  # Has gaps between the elements of a row.
     raises(peerbus.InvalidArgument, "x ", buffer.low_latency_dispatch, transposed, topk_idx, 8, 4)
-    with mock.patch.object(results, "_host", lambda: f"host {buffer.rank}"):
-        raises(peerbus.Error, "are on 2 hosts or in as many network namespaces (rank 1 is not on that "
-               "of rank 0)", deep_ep.Buffer, group)
-    assert str(os.stat("/proc/self/ns/net").st_ino) in results._host()
+    assert buffer.comm.transport == ("planes" if "PEERBUS_HOST" in os.environ else "unified_bus")
+    with torch.inference_mode():
+        assert peerbus.Communicator(group=group).size == buffer.group_size
+    raises(TypeError, "rank was given, expected nothing with a group", peerbus.Communicator, 0, 2,
+           group=group)
+    raises(TypeError, "group is int, expected a process group of torch.distributed, a "
+           "peerbus.Communicator, or None", deep_ep.Buffer, 3)
     dist.destroy_process_group()
 
 
@@ -957,6 +965,72 @@ def released():
         assert [reference() for reference in seen] == [None, None]
 
 
+def hosts_of_ranks():
+    """Ranks 0 and 1 share a host, and rank 2 has its own."""
+    with peerbus.Communicator() as comm:
+        assert comm.transport == "planes"
+        assert comm.near_ranks == ([2] if comm.rank == 2 else [0, 1])
+        window = comm.window(64)
+        far = 0 if comm.rank == 2 else 2
+        raises(peerbus.InvalidArgument, f"the part of rank {far} is on another host", window.part, far)
+        assert window.part(comm.near_ranks[0]).size == 64
+        raises(peerbus.Error, "the group of rank 2 holds 1 experts, expected at least top_k, 2",
+               comm.exchange, experts=3, hidden=64, top_k=2, max_tokens=1, relay="always")
+        for layout in peerbus.LAYOUTS:
+            with comm.exchange(experts=12, hidden=64, top_k=2, max_tokens=4, in_flight=2,
+                               layout=layout, relay="always") as moe:
+                tokens = bf16(numpy.full([3, 64], comm.rank + 1))
+                ids = numpy.array([[0, 11], [4, 8], [1, 2]])
+                got = moe.dispatch(tokens, ids, numpy.full([3, 2], 0.5, numpy.float32))
+                assert got.counts.shape[1] == 1  # The smallest host's ranks hand on.
+                got.outputs[:got.end] = got.row_data[:got.end]
+                if got.by_rank:
+                    used = (got.slot_weights * (got.slot_experts >= 0))[:got.end].sum(axis=1)
+                    got.outputs[:got.end] = bf16(widened(got.row_data[:got.end]) * used[:, None])
+                assert (moe.combine(got, 3) == tokens).all()
+        comm.barrier()
+
+
+def met_by_all_gather():
+    """Ranks that a function connects, and one whose function fails."""
+    by = peerbus.Communicator()
+    rank, size = by.rank, by.size
+
+    def all_gather(own):
+        parts = by.all_gather(numpy.frombuffer(own, numpy.uint8))
+        return [part.tobytes() for part in parts]
+
+    with peerbus.Communicator(rank, size, all_gather=all_gather, host=f"host {rank // 2}",
+                              address="127.0.0.1") as comm:
+        assert (comm.rank, comm.size, comm.transport) == (rank, size, "planes")
+        comm.barrier()
+    with peerbus.Communicator(rank, size, all_gather=all_gather) as comm:
+        assert comm.transport == "unified_bus"
+        comm.barrier()
+
+    def broken(own):
+        raise OSError("the store died")
+
+    raises(OSError, "the store died", peerbus.Communicator, rank, size, all_gather=broken)
+    raises(peerbus.InvalidArgument, "all_gather returned 1 objects", peerbus.Communicator, rank, size,
+           all_gather=lambda own: [own])
+    raises(TypeError, "secret was given, expected nothing with all_gather", peerbus.Communicator, rank,
+           size, all_gather=all_gather, secret="x" * 16)
+    raises(TypeError, "address was given, expected nothing without a rank", peerbus.Communicator,
+           address="127.0.0.1")
+    raises(ValueError, "transport is 'ib', expected one of automatic, unified_bus, planes",
+           peerbus.Communicator, transport="ib")
+
+
+def without_fabric():
+    """Rank 1 lacks the library of libfabric."""
+    raises(peerbus.Error, "cannot load libpeerbus_fabric.so", peerbus.Communicator)
+
+
+def without_tcp():
+    raises(peerbus.Error, "cannot load libpeerbus_tcp.so", peerbus.Communicator)
+
+
 class Tests(unittest.TestCase):
     def test_bf16(self):
         bf16_in_numpy()
@@ -973,6 +1047,27 @@ class Tests(unittest.TestCase):
         for ranks in (1, 3):
             run(ranks, exchanges)
         run(3, refused_arrays)
+
+    def test_hosts(self):
+        """Everything works among pretended hosts."""
+        for function in (windows, exchanges, refused_arrays, deep_ep_low_latency, deep_ep_normal):
+            run(4, function, hosts=2)
+        run(3, hosts_of_ranks, hosts=2)
+        run(3, met_by_all_gather)
+
+    def test_missing_parts(self):
+        """A library that one rank cannot load is named on all ranks."""
+        library = os.path.realpath(os.environ["PEERBUS_LIBRARY"])
+        name = f"libpeerbus.so.{os.path.basename(library).split('.so.', 1)[1].rsplit('.', 1)[0]}"
+        with tempfile.TemporaryDirectory() as folder:
+            os.makedirs(f"{folder}/1/tcp")
+            os.symlink(os.path.dirname(library), f"{folder}/0")
+            for part, place in ((library, name), (library.replace("peerbus.so", "peerbus_tcp.so"),
+                                                  name.replace("peerbus.so", "peerbus_tcp.so"))):
+                shutil.copy(part, f"{folder}/1/{place}")
+            run(2, without_fabric, hosts=2, PEERBUS_LIBRARY=folder + "/{rank}/" + name)
+            os.remove(f"{folder}/1/{name.replace('peerbus.so', 'peerbus_tcp.so')}")
+            run(1, without_tcp, PEERBUS_HOST="a host", PEERBUS_LIBRARY=f"{folder}/1/{name}")
 
     def test_deep_ep(self):
         for ranks in (1, 2, 4):
@@ -1024,13 +1119,17 @@ class Tests(unittest.TestCase):
         self.assertIn("PEERBUS_LIBRARY", ended.stderr)
 
     def test_errors(self):
-        """Exceptions reach other processes, and a group over several hosts is refused at once."""
+        """Exceptions reach other processes, and ranks of several hosts need a secret."""
         for kind in (peerbus.PeerDead, peerbus.InvalidArgument):
             sent = pickle.loads(pickle.dumps(kind(6, "a text")))
             self.assertEqual((type(sent), sent.code, str(sent)), (kind, 6, "a text"))
             self.assertEqual(f"{kind.__module__}.{kind.__name__}", f"peerbus.{kind.__name__}")
         with mock.patch.dict(os.environ, RANK="0", WORLD_SIZE="4", LOCAL_WORLD_SIZE="2"):
-            raises(peerbus.Error, "expected all ranks on one host", peerbus.Communicator)
+            raises(peerbus.InvalidArgument, "MASTER_ADDR is not set although LOCAL_WORLD_SIZE is 2 but "
+                   "WORLD_SIZE is 4", peerbus.Communicator)
+        with mock.patch.dict(os.environ, RANK="0", WORLD_SIZE="4", LOCAL_WORLD_SIZE="2",
+                             MASTER_ADDR="192.0.2.1"):
+            raises(peerbus.InvalidArgument, "there is no secret", peerbus.Communicator)
 
     def test_documentation(self):
         """The program of docs/python.md runs."""
@@ -1041,6 +1140,7 @@ class Tests(unittest.TestCase):
     def test_torch(self):
         """The same with torch."""
         run(2, deep_ep_torch)
+        run(2, deep_ep_torch, hosts=2)
 
     def test_stubs(self):
         """The stubs for editors have the methods, arguments and defaults of the module."""

@@ -20,7 +20,6 @@
 #include <peerbus/moe/received_slots.hpp>
 #include <peerbus/moe/received_token_slots.hpp>
 #include <peerbus/moe/received_tokens.hpp>
-#include <peerbus/transport/any_direct_transport.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
@@ -203,7 +202,7 @@ TEST_CASE("dispatch, combine and barrier allocate nothing") {
   using indirect = test::threads_over<test::indirect<peerbus::loopback>>;
   using staged = test::any_over<peerbus::any_transport, indirect>;
   using unified_bus = test::processes_over<peerbus::unified_bus>;
-  using processes = test::any_over<peerbus::any_direct_transport, unified_bus>;
+  using processes = test::any_over<peerbus::any_transport, unified_bus>;
   for (const std::size_t n : {1U, 2U, 4U, 5U}) {
     check_no_allocation<loopback, int8_per_token>(n);
     check_no_allocation<loopback, peerbus::codec::bf16>(n);

@@ -44,8 +44,9 @@ using peerbus::moe::exchange_config;
 #define PEERBUS_TEST_GROUPS test::direct_threads, test::staged_threads
 
 template <class Transport>
-std::string cost_of(const peerbus::communicator<Transport>&, std::string_view name) {
-  return "moe." + std::string{peerbus::moe::path_name<Transport>} + "." + std::string{name};
+std::string cost_of(peerbus::communicator<Transport>& comm, std::string_view name) {
+  const auto path = peerbus::moe::path_name_of(peerbus::reach_of(comm.bus()));
+  return "moe." + std::string{path} + "." + std::string{name};
 }
 
 /// The protocol that an exchange of `config` has.
@@ -58,8 +59,9 @@ dispatch_protocol protocol_of(Communicator& comm, const exchange_config& config,
   const bool has_slots = moe.map().outbox_bytes != 0;
   test::expect(has_slots == (moe.config().protocol == dispatch_protocol::one_phase),
                "the memory to be that of the protocol");
-  test::expect_equal(decltype(moe)::map_for(config, comm.size(), layout).total, moe.map().total,
-                     "bytes that map_for plans");
+  test::expect_equal(
+      decltype(moe)::map_for(config, comm.size(), layout, peerbus::reach_of(comm.bus())).total,
+      moe.map().total, "bytes that map_for plans");
   return moe.config().protocol;
 }
 

@@ -19,7 +19,7 @@
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/stores.hpp>
-#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 
 #include "conformance/exchange_suite.hpp"
 #include "support/exchange_check.hpp"
@@ -223,8 +223,7 @@ void check_rounds(Communicator& comm, const Layout& layout, std::size_t in_fligh
   const std::size_t rounds = store_trials::first_decision(in_flight);
   for (const test::scenario& round : conformance::make_scenarios(full, comm.size(), rounds))
     test::check_round(moe, round, comm.rank(), layout);
-  const bool stores =
-      std::same_as<Communicator, peerbus::communicator<peerbus::any_direct_transport>>;
+  const bool stores = peerbus::reach_of(comm.bus()) == peerbus::peer_reach::all;
   const store_choice found = moe.stores_for(full.max_tokens);
   if (stream_from || !stores) {
     CHECK(found.why == (stream_from ? store_reason::configured : store_reason::assumed));

@@ -553,7 +553,7 @@ std::uint64_t check_round(peerbus::moe::exchange<Transport, Codec, Layout>& moe,
   promises promised = promises_of(layout, from.shape, moe.config().max_tokens);
   const bool in_slots = moe.config().protocol == peerbus::moe::dispatch_protocol::one_phase;
   promised.slots = in_slots ? moe.config().max_tokens : 0;
-  promised.outputs_together = !peerbus::direct_transport<Transport> ||
+  promised.outputs_together = peerbus::reach_of(moe.memory().bus()) != peerbus::peer_reach::all ||
                               moe.config().outputs == peerbus::moe::outputs_at::expert;
   // Peers write there only once this rank has come to dispatch.
   if (promised.zero_gaps || promised.untouched_gaps) {

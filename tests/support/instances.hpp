@@ -11,7 +11,6 @@
 #include <peerbus/compat/deep_ep.hpp>
 #include <peerbus/moe/compiled_instances.hpp>
 #include <peerbus/peerbus.hpp>
-#include <peerbus/transport/any_direct_transport.hpp>
 #include <peerbus/transport/any_transport.hpp>
 
 #include "support/indirect.hpp"
@@ -64,17 +63,10 @@ TEST_LAYOUT_INSTANCES(extern, peerbus::unified_bus);
 TEST_LAYOUT_INSTANCES(extern, test::indirect_loopback);
 TEST_SLOT_INSTANCES(extern, peerbus::loopback);
 TEST_SLOT_INSTANCES(extern, test::indirect_loopback);
-// Over any transport: one instance per path serves all suites that do not test compile-time
-// dispatch.
-TEST_COMMON_INSTANCES(extern, peerbus::any_direct_transport);
+// One instance serves all suites that do not test compile-time dispatch.
 TEST_COMMON_INSTANCES(extern, peerbus::any_transport);
-TEST_LAYOUT_INSTANCES(extern, peerbus::any_direct_transport);
 TEST_LAYOUT_INSTANCES(extern, peerbus::any_transport);
-TEST_SLOT_INSTANCES(extern, peerbus::any_direct_transport);
 TEST_SLOT_INSTANCES(extern, peerbus::any_transport);
-TEST_AUTOMATIC_INSTANCES(extern, peerbus::any_direct_transport);
 TEST_AUTOMATIC_INSTANCES(extern, peerbus::any_transport);
-TEST_DEEP_EP_INSTANCES(extern, peerbus::any_direct_transport);
 TEST_DEEP_EP_INSTANCES(extern, peerbus::any_transport);
-TEST_CANN_INSTANCES(extern, peerbus::any_direct_transport);
 TEST_CANN_INSTANCES(extern, peerbus::any_transport);

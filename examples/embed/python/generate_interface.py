@@ -88,7 +88,9 @@ class Interface:
                 self.constants[found[1]] = int(found[2])
 
     def _value(self, kind):
-        """Returns the type of a number or structure that is held itself."""
+        """Returns the type of a number, a structure or a function that is held itself."""
+        if kind in self.callbacks:
+            return self.callbacks[kind]
         if kind in self.structures:
             return self.structures[kind]
         if kind not in self.numbers:
@@ -124,7 +126,7 @@ class Interface:
         target = plain.rstrip("*")
         depth = len(plain) - len(target)
         if depth == 0:
-            return self.callbacks[target] if target in self.callbacks else self._value(target)
+            return self._value(target)
         if depth > 1:
             return "POINTER(c_void_p)" if not kind.startswith("const ") else "c_void_p"
         if target == "char":

@@ -15,9 +15,11 @@ PEERBUS_INLINE launch_environment read_launch_environment() {
   else if (!detail::variable(detail::rank_choice))
     return found;
   try {
-    const launch_settings settings = detail::read_launch_settings(detail::hosts::any);
-    found.rank = settings.rank;
-    found.other_hosts = detail::sign_of_other_hosts(*names, settings.size);
+    // First, because settings that other hosts need may be missing.
+    if (const auto size = names == nullptr ? std::nullopt : detail::variable(names->size))
+      found.other_hosts = detail::sign_of_other_hosts(
+          *names, detail::parse_variable(names->size, *size, 1, detail::most_ranks, "a size"));
+    found.rank = detail::read_launch_settings(detail::hosts::any).rank;
   } catch (const error& failure) {
     found.trouble = failure.text();
   }

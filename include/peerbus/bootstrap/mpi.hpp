@@ -25,7 +25,7 @@ namespace peerbus {
 /// need MPI any more, nor `group`. While the call runs, no other thread may use `group`, and errors
 /// of MPI on `group` are returned to this function instead of its error handler.
 ///
-/// Cost: MPI_Iallgather, two MPI_Ibcast, and what the constructor of the bootstrap costs.
+/// Cost: two MPI_Iallgather, and what the constructor of the bootstrap costs.
 /// Throws: `error` invalid_argument (MPI not initialised or finalised already, MPI_COMM_NULL, an
 /// intercommunicator), timed_out (in MPI as well: `group` must not be used for collectives then),
 /// system (an error of MPI, with its text), else as the constructor of the bootstrap.

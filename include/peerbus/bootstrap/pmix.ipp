@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <memory>
 #include <string>
 
+#include <peerbus/bootstrap/detail/invitation.hpp>
 #include <peerbus/bootstrap/detail/pmix_job.hpp>
-#include <peerbus/bootstrap/detail/tcp_invitation.hpp>
 #include <peerbus/bootstrap/pmix.hpp>
+#include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
 
@@ -29,7 +31,10 @@ inline std::unique_ptr<bootstrap> pmix_bootstrap(const pmix_proc_t& self, deadli
   } else {
     text = job.take(key, until);
   }
-  return detail::invitation::decode(text).meet(job.rank(), job.size(), until);
+  return detail::invitation::decode(text).meet(
+      job.rank(), job.size(), until, [](const tcp_settings& settings, deadline end) {
+        return std::make_unique<tcp_bootstrap>(settings, end);
+      });
 }
 
 }  // namespace peerbus

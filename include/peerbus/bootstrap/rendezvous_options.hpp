@@ -7,7 +7,8 @@
 
 namespace peerbus {
 
-/// The options of `mpi_bootstrap` and `pmix_bootstrap`. Only those of rank 0 are used.
+/// The options of `mpi_bootstrap`, `pmix_bootstrap` and `bootstrap_by_all_gather`. Only those of
+/// rank 0 are used, except for `host`.
 struct rendezvous_options {
   /// A name or an address (IPv4 or IPv6) by which all ranks reach the host of rank 0. If empty, the
   /// host's own name. Not needed if all ranks are on one host.
@@ -15,6 +16,8 @@ struct rendezvous_options {
   /// Meets over TCP even if all ranks are on one host. Needed if the ranks of one host are in
   /// containers with different networks.
   bool over_tcp = false;
+  /// The name of this rank's host, as `tcp_settings::host`. Not for `pmix_bootstrap`.
+  std::string host{};
 };
 /// The former name of `rendezvous_options`.
 using meeting_options [[deprecated("use rendezvous_options")]] = rendezvous_options;

@@ -59,7 +59,7 @@ class tcp_bootstrap final : public bootstrap {
   /// the network. The port is `PEERBUS_PORT` instead if that is set, or the port next to
   /// `MASTER_PORT` if torchrun reports that it listens at `MASTER_PORT` itself. The secret is in
   /// `PEERBUS_SECRET`, or in the file that `PEERBUS_SECRET_FILE` names. The job is `PEERBUS_JOB`,
-  /// or the launcher's id of it.
+  /// or the launcher's id of it. `PEERBUS_HOST` is `tcp_settings::host`.
   /// Cost: as the constructor.
   /// Throws: as the constructor; also `error` invalid_argument, with the variable that is missing
   /// or wrong, and system if the file cannot be read.

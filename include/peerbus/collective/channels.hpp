@@ -15,6 +15,8 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/optional_calls.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 namespace peerbus::collective {
 
@@ -69,18 +71,19 @@ class channels {
       : channels{
             comm,
             [&comm](window_shape shape, deadline end) { return make_any_window(comm, shape, end); },
-            options, map_for<Transport>(comm.size(), options),
+            options, map_for<Transport>(comm.size(), options, reach_of(comm.bus())),
             until.value_or(comm.default_deadline())} {}
   channels(const channels&) = delete;
   channels& operator=(const channels&) = delete;
   ~channels() = default;
 
   /// Returns the memory that channels between `ranks` ranks over `Transport` would have, without
-  /// making them.
+  /// making them. `reach` matters if it is known at run time only (`any_transport`).
   template <transport Transport>
-  [[nodiscard]] static constexpr channel_map map_for(std::size_t ranks,
-                                                     const channel_options& options = {}) noexcept {
-    return {ranks, options.scratch_bytes, !direct_transport<Transport>};
+  [[nodiscard]] static constexpr channel_map map_for(
+      std::size_t ranks, const channel_options& options = {},
+      peer_reach reach = reach_by_type<Transport>) noexcept {
+    return {ranks, options.scratch_bytes, reach != peer_reach::all};
   }
 
   /// Returns the rank of the caller.

@@ -9,6 +9,8 @@
 #include <peerbus/communicator/window.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/optional_calls.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 namespace peerbus::collective {
 
@@ -70,10 +72,16 @@ template <transport Transport, class T>
   place.is_inside = !before(bytes.data(), own.data()) &&
                     !before(own.data() + own.size(), bytes.data() + bytes.size());
   if (place.is_inside) place.offset = static_cast<std::size_t>(bytes.data() - own.data());
-  if constexpr (direct_transport<Transport>)
+  if constexpr (direct_transport<Transport>) {
     place.part_of = [](const void* erased, rank_id peer) {
       return static_cast<const window<Transport>*>(erased)->peer(peer).data();
     };
+  } else if constexpr (partly_direct_transport<Transport>) {
+    if (reach_of(memory.bus()) == peer_reach::all)
+      place.part_of = [](const void* erased, rank_id peer) {
+        return static_cast<const window<Transport>*>(erased)->find_peer(peer).data();
+      };
+  }
   return {part, place};
 }
 

@@ -27,6 +27,8 @@
 #include <peerbus/core/lane_pool.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/optional_calls.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 /// Collective operations over contiguous ranges: broadcast, reductions, gathers. One header for
 /// each; all of them take a `team`.
@@ -126,7 +128,7 @@ class team {
   template <transport Transport>
   explicit team(communicator<Transport>& comm, const team_options& options = {},
                 std::optional<deadline> until = std::nullopt)
-      : team{{comm, comm.bus().boot(), &comm.bus(), row_path_over<Transport>(),
+      : team{{comm, comm.bus().boot(), &comm.bus(), access_of(reach_of(comm.bus())),
               [&comm](window_shape shape, deadline end) {
                 return make_any_window(comm, shape, end);
               }},
@@ -137,11 +139,12 @@ class team {
   ~team() = default;
 
   /// Returns the memory that a team of `ranks` ranks over `Transport` would have, without making
-  /// it.
+  /// it. `reach` matters if it is known at run time only (`any_transport`).
   template <transport Transport>
-  [[nodiscard]] static constexpr team_map map_for(std::size_t ranks,
-                                                  const team_options& options = {}) noexcept {
-    return map_over(row_path_over<Transport>(), ranks, options);
+  [[nodiscard]] static constexpr team_map map_for(
+      std::size_t ranks, const team_options& options = {},
+      peer_reach reach = reach_by_type<Transport>) noexcept {
+    return map_over(access_of(reach), ranks, options);
   }
 
   /// Returns the rank of the caller.
@@ -201,12 +204,11 @@ class team {
   };
   team(const origin& comm, const team_options& options, deadline until);
 
-  /// Returns how pages get to peers over a transport.
-  template <transport Transport>
-  static constexpr page_access row_path_over() noexcept {
-    return direct_transport<Transport>          ? page_access::loads
-           : partly_direct_transport<Transport> ? page_access::planes
-                                                : page_access::puts;
+  /// Returns how pages get to peers over a transport with such `reach`.
+  static constexpr page_access access_of(peer_reach reach) noexcept {
+    return reach == peer_reach::all    ? page_access::loads
+           : reach == peer_reach::near ? page_access::planes
+                                       : page_access::puts;
   }
 
   /// Returns the places and sizes of the memory of a team whose pages get to peers by `access`.

@@ -47,7 +47,7 @@ class any_window {
   /// Returns the ranks that share the window.
   [[nodiscard]] rank_group& group() const noexcept { return *group_; }
   /// Returns whether this rank can load, store and wait in the parts of all ranks, as the transport
-  /// promises by its type.
+  /// promises by its type or `reach`.
   [[nodiscard]] bool is_direct() const noexcept { return is_direct_; }
   /// Returns the start of this rank's part.
   [[nodiscard]] std::byte* local() const noexcept { return part(group_->rank()); }
@@ -102,7 +102,9 @@ class any_window_over final : public any_window {
  public:
   /// Takes the window `made`. `comm` outlives it.
   any_window_over(communicator<Transport>& comm, window<Transport> made)
-      : any_window{comm, direct_transport<Transport>}, bus_{&comm.bus()}, memory_{std::move(made)} {
+      : any_window{comm, reach_of(comm.bus()) == peer_reach::all},
+        bus_{&comm.bus()},
+        memory_{std::move(made)} {
     for (const rank_id rank : comm.ranks()) set_part(rank, find_part(rank));
   }
 
@@ -137,13 +139,13 @@ class any_window_over final : public any_window {
   }
   [[nodiscard]] errc wait_at(rank_id owner, signal_id id, std::uint64_t value, deadline until,
                              rank_id raiser) noexcept override {
-    if constexpr (direct_transport<Transport>)
+    if constexpr (detail::has_peer_signals<Transport>)
       if (owner != group().rank())
         return bus_->wait_at(owner, memory_.memory(), id, value, until, raiser);
     return bus_->wait(memory_.memory(), id, value, until, raiser);
   }
   [[nodiscard]] std::uint64_t value_at(rank_id owner, signal_id id) const noexcept override {
-    if constexpr (direct_transport<Transport>)
+    if constexpr (detail::has_peer_signals<Transport>)
       if (owner != group().rank()) return bus_->value_at(owner, memory_.memory(), id);
     return bus_->value(memory_.memory(), id);
   }

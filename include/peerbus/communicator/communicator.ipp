@@ -60,8 +60,8 @@ void communicator<Transport>::barrier(deadline until) {
     if (const auto gone = missing(); !gone.empty()) text += "; " + gone;
     fail(code, text);
   };
-  if constexpr (direct_transport<Transport>)
-    if (shares_cores_ && size() > 1) {
+  if constexpr (detail::has_peer_signals<Transport>)
+    if (shares_cores_ && size() > 1 && reach_of(bus_) == peer_reach::all) {
       // Ranks share cores, so that each wait may take a turn of all of them. One round, in which
       // each rank looks at the words of all others, takes fewer turns than several rounds.
       constexpr auto word = static_cast<signal_id>(0);

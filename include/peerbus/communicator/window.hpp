@@ -152,10 +152,11 @@ class window {
     return bus_->wait(memory_, id, value, until, awaited);
   }
   /// Waits as `wait` does, for a signal in the part of `owner`. Any number of ranks may wait for
-  /// it, so that one signal tells all of them.
+  /// it, so that one signal tells all of them. If the type does not say that the transport reaches
+  /// all peers, `bus().reach()` must.
   /// Returns: as `wait`; out_of_range also if there is no rank `owner`.
   template <transport Direct = Transport>
-    requires direct_transport<Direct>
+    requires detail::has_peer_signals<Direct>
   [[nodiscard]] errc wait_at(rank_id owner, signal_id id, std::uint64_t value, deadline until,
                              std::optional<rank_id> awaited = std::nullopt) noexcept {
     return bus_->wait_at(owner, memory_, id, value, until, awaited);
@@ -169,7 +170,7 @@ class window {
   /// Returns the present value of a signal in the part of `owner`, as `value` does.
   /// Cost: a load.
   template <transport Direct = Transport>
-    requires direct_transport<Direct>
+    requires detail::has_peer_signals<Direct>
   [[nodiscard]] std::uint64_t value_at(rank_id owner, signal_id id) const noexcept {
     return bus_->value_at(owner, memory_, id);
   }

@@ -27,7 +27,6 @@
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
-#include <peerbus/moe/path/concept.hpp>
 #include <peerbus/moe/path/row_path_over.hpp>
 #include <peerbus/moe/plan/objection.hpp>
 #include <peerbus/moe/plan/refusal.hpp>
@@ -39,6 +38,8 @@
 #include <peerbus/moe/stores.hpp>
 #include <peerbus/moe/wait_watch.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/optional_calls.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 namespace peerbus::moe {
 
@@ -70,8 +71,9 @@ namespace peerbus::moe {
 /// Different exchanges are independent.
 template <transport Transport, token_codec Codec, row_layout Layout = compact>
 class exchange {
-  using path = typename row_path_over<Transport, Codec>::type;
-  static_assert(row_path<path>);
+  template <peer_reach Reach>
+  using path_over = typename row_path_over<Reach, Codec>::type;
+  static constexpr peer_reach reach_by_type = peerbus::reach_by_type<Transport>;
   using views = detail::received_views<Codec, Layout>;
 
  public:
@@ -94,8 +96,11 @@ class exchange {
   ~exchange();
   /// Returns the memory that an exchange with a valid `config` would have, without making it. An
   /// automatic layout chooses its protocol as the constructor does, also from `config.costs`.
+  /// `reach` is that of the transport, which matters if that is known at run time only
+  /// (`any_transport`).
   [[nodiscard]] static constexpr memory_map map_for(const exchange_config& config,
-                                                    std::size_t ranks, Layout layout = {}) noexcept;
+                                                    std::size_t ranks, Layout layout = {},
+                                                    peer_reach reach = reach_by_type) noexcept;
   /// Returns the configuration, with `stream_from` and `protocol` set, without spans and costs.
   [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
   /// Returns the choice between one level and two, with the reason. Equal on all ranks.
@@ -266,6 +271,9 @@ class exchange {
       std::unique_ptr<any_window> window, store_reason stores_by, deadline until, Also&& also);
   void make_views(const exchange_config& config, const block_geometry& geometry,
                   const detail::exchange_parts& parts);
+  /// Makes an exchange that does not relay, by a path for that reach. Collective.
+  template <peer_reach Reach>
+  void make_one_level(const exchange_config& given, const Layout& layout, deadline until);
   /// Makes the two levels of an exchange that relays. Collective.
   void make_levels(const exchange_config& given, const Layout& layout,
                    const detail::near_groups& groups, deadline until)

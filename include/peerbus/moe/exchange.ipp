@@ -31,22 +31,35 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
   const detail::near_groups groups = agree(config, layout, until, finds_groups);
   if (chosen_.relays) {
     if constexpr (partly_direct_transport<Transport>) make_levels(config, layout, groups, until);
+  } else if constexpr (peerbus::detail::refinements_of<Transport>().reach) {
+    switch (comm.bus().reach()) {
+      case peer_reach::all: make_one_level<peer_reach::all>(config, layout, until); break;
+      case peer_reach::near: make_one_level<peer_reach::near>(config, layout, until); break;
+      case peer_reach::none: make_one_level<peer_reach::none>(config, layout, until); break;
+    }
   } else {
-    const block_geometry geometry = layout.geometry(config_, comm.size());
-    const memory_map map = map_of(config_, geometry, comm.size(), path::needs);
-    auto window =
-        make_window(map.total, detail::control_messages::signals(map, comm.size()), until);
-    window_ = window.get();
-    // Where rows are put, stores make no difference that could be told from the network's.
-    const auto stores_by = config.stream_from   ? store_reason::configured
-                           : path::needs.stages ? store_reason::assumed
-                                                : store_reason::measured;
-    parts_ = make_parts<path>(
-        config_, geometry, map, std::move(window), stores_by, until,
-        [&](const detail::exchange_parts& parts) { make_views(config_, geometry, parts); });
+    make_one_level<reach_by_type>(config, layout, until);
   }
   config_.physical_to_logical = {};
   parts_->config.physical_to_logical = {};
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+template <peer_reach Reach>
+void exchange<Transport, Codec, Layout>::make_one_level(const exchange_config& given,
+                                                        const Layout& layout, deadline until) {
+  using path = path_over<Reach>;
+  const block_geometry geometry = layout.geometry(config_, comm_.size());
+  const memory_map map = map_of(config_, geometry, comm_.size(), path::needs);
+  auto window = make_window(map.total, detail::control_messages::signals(map, comm_.size()), until);
+  window_ = window.get();
+  // Where rows are put, stores make no difference that could be told from the network's.
+  const auto stores_by = given.stream_from    ? store_reason::configured
+                         : path::needs.stages ? store_reason::assumed
+                                              : store_reason::measured;
+  parts_ = make_parts<path>(
+      config_, geometry, map, std::move(window), stores_by, until,
+      [&](const detail::exchange_parts& parts) { make_views(config_, geometry, parts); });
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
@@ -54,10 +67,10 @@ detail::near_groups exchange<Transport, Codec, Layout>::agree(const exchange_con
                                                               const Layout& layout, deadline until,
                                                               bool finds_groups) {
   config_ = detail::agreed_config<Codec>(comm_, comm_.bus().boot(), given, layout,
-                                         path_name<Transport>, until);
+                                         path_name_of(reach_of(comm_.bus())), until);
   std::optional<detail::relay_plan> made;
   if constexpr (partly_direct_transport<Transport>) {
-    if (finds_groups) {
+    if (finds_groups && reach_of(comm_.bus()) == peer_reach::near) {
       const auto near = comm_.make_window(1, 0, until);
       detail::near_groups groups = peerbus::detail::find_near_groups(
           comm_, "exchange: near ranks", until,
@@ -121,14 +134,16 @@ exchange<Transport, Codec, Layout>::~exchange() = default;
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 constexpr memory_map exchange<Transport, Codec, Layout>::map_for(const exchange_config& config,
-                                                                 std::size_t ranks,
-                                                                 Layout layout) noexcept {
+                                                                 std::size_t ranks, Layout layout,
+                                                                 peer_reach reach) noexcept {
   exchange_config planned = config;
   const auto codec = detail::codec_facts::of<Codec>(config.hidden);
   if constexpr (automatic_layout<Layout>)
-    planned.protocol = detail::chosen_protocol(config, codec, path_name<Transport>, ranks,
+    planned.protocol = detail::chosen_protocol(config, codec, path_name_of(reach), ranks,
                                                layout.geometry(config, ranks).copies_per_token);
-  return map_of(planned, layout.geometry(planned, ranks), ranks, path::needs);
+  return map_of(planned, layout.geometry(planned, ranks), ranks,
+                reach == peer_reach::all ? path_over<peer_reach::all>::needs
+                                         : path_over<peer_reach::near>::needs);
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>

@@ -8,15 +8,20 @@
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/optional_calls.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 namespace peerbus::moe {
 
-/// The name that costs use for the way of rows over `Transport`: "direct" if rows are stored into
-/// the memory of all peers, "mixed" if only into that of near peers, "staged" if they are put.
+/// Returns the name that costs use for the way of rows over a transport with such `reach`: "direct"
+/// if rows are stored into the memory of all peers, "mixed" if only into that of near peers,
+/// "staged" if they are put.
+constexpr std::string_view path_name_of(peer_reach reach) noexcept {
+  return reach == peer_reach::all ? "direct" : reach == peer_reach::near ? "mixed" : "staged";
+}
+/// The name for `Transport`, as far as its type says its reach.
 template <transport Transport>
-inline constexpr std::string_view path_name = direct_transport<Transport>          ? "direct"
-                                              : partly_direct_transport<Transport> ? "mixed"
-                                                                                   : "staged";
+inline constexpr std::string_view path_name = path_name_of(reach_by_type<Transport>);
 
 /// The former name of `path_name`.
 template <transport Transport>

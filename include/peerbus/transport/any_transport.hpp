@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/bootstrap.hpp>
@@ -26,19 +27,21 @@ namespace peerbus {
 /// A transport chosen at run time: holds any `transport` and does what that does, so that code
 /// compiled once for `any_transport` serves all of them.
 ///
-/// It moves rows by puts, also where the held transport has memory of all or of near peers:
-/// `any_direct_transport` uses that. Made from an `any_direct_transport`, it takes the transport
-/// that this holds.
+/// It loads and stores the memory of all peers, of near ones or of none, as the held transport
+/// does: what stands above asks `reach` when it is made. `any_direct_transport` holds only
+/// transports that reach all, which its type says. Made from one, this takes the transport that it
+/// holds.
 ///
 /// Capabilities, semantics, results, errors and threads are those of the held transport.
 /// `put_run`, `signal_each` and `describe_trouble` are here for all: where the held transport has
 /// none, they do what its callers would do instead. A call of the data path costs one
-/// virtual call; `boot` and `local` cost none. Memory is allocated with the transport and with each
+/// virtual call; `boot`, `local` and `find_peer_memory` cost none, because a window keeps the
+/// addresses of all parts. Memory is allocated with the transport and with each
 /// window only. Making a window takes one agreement of the ranks more. After a move, the source may
 /// only be destroyed; windows go on with the target.
 class any_transport {
  public:
-  /// A window of the held transport.
+  /// A window of the held transport, with the addresses of the parts that it reaches.
   class window {
    public:
     window(window&&) noexcept = default;
@@ -49,16 +52,22 @@ class any_transport {
 
    private:
     friend any_transport;
-    window(std::unique_ptr<detail::erased_window> held, std::span<std::byte> local) noexcept
-        : held_{std::move(held)}, local_{local} {}
+    window(std::unique_ptr<detail::erased_window> held, std::span<std::byte> local,
+           std::vector<std::byte*> parts) noexcept
+        : held_{std::move(held)}, local_{local}, parts_{std::move(parts)} {}
 
     std::unique_ptr<detail::erased_window> held_;
     std::span<std::byte> local_;
+    std::vector<std::byte*> parts_;  ///< by rank; null where loads and stores do not reach
   };
 
   /// The optional calls, which are there whichever transport is held.
-  static constexpr transport_refinements refines{
-      .put_run = true, .signal_each = true, .describe_trouble = true, .private_memory = true};
+  static constexpr transport_refinements refines{.find_peer_memory = true,
+                                                 .put_run = true,
+                                                 .signal_each = true,
+                                                 .describe_trouble = true,
+                                                 .private_memory = true,
+                                                 .reach = true};
 
   /// Takes the transport `bus`. Allocates.
   template <class Held>
@@ -78,8 +87,15 @@ class any_transport {
     return held_->capabilities();
   }
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
-    return collective_on_all_ranks(*boot_, a_window, until,
-                                   [&] { return make_here(shape, until); });
+    return collective_on_all_ranks(*boot_, "a window of any_transport", until, [&]() -> window {
+      auto made = held_->make_window(shape, until);
+      std::vector<std::byte*> parts;
+      parts.reserve(boot_->size());
+      for (const rank_id rank : all_ranks{boot_->size()})
+        parts.push_back(held_->find_part(*made, rank));
+      const auto local = held_->local(*made);
+      return {std::move(made), local, std::move(parts)};
+    });
   }
   [[nodiscard]] std::span<std::byte> local(const window& memory) const noexcept {
     return memory.local_;
@@ -128,32 +144,16 @@ class any_transport {
   [[nodiscard]] errc quiet() noexcept { return held_->quiet(); }
   [[nodiscard]] errc progress() noexcept { return held_->progress(); }
   [[nodiscard]] std::string describe_trouble() const { return held_->describe_trouble(); }
-  ///@}
-
- protected:
-  /// The name of a window in errors.
-  static constexpr std::string_view a_window = "a window of any_transport";
-
-  /// Makes a window of the held transport. If that succeeds, a `std::bad_alloc` may still end the
-  /// call on this rank alone: call it by `collective_on_all_ranks`.
-  [[nodiscard]] window make_here(window_shape shape, deadline until) {
-    auto made = held_->make_window(shape, until);
-    const auto local = held_->local(*made);
-    return window{std::move(made), local};
+  [[nodiscard]] peer_reach reach() const noexcept { return held_->reach(); }
+  [[nodiscard]] std::byte* find_peer_memory(const window& memory, rank_id peer) const noexcept {
+    return memory.parts_[peer.index()];
   }
-
-  ///@{
-  /// A call of the held transport, which must be direct.
-  [[nodiscard]] std::byte* held_peer_memory(const window& memory, rank_id peer) const noexcept {
-    return held_->peer_memory(*memory.held_, peer);
-  }
-  [[nodiscard]] errc held_wait_at(rank_id owner, const window& memory, signal_id id,
-                                  std::uint64_t value, deadline until,
-                                  std::optional<rank_id> awaited) noexcept {
+  [[nodiscard]] errc wait_at(rank_id owner, const window& memory, signal_id id, std::uint64_t value,
+                             deadline until, std::optional<rank_id> awaited) noexcept {
     return held_->wait_at(owner, *memory.held_, id, value, until, awaited);
   }
-  [[nodiscard]] std::uint64_t held_value_at(rank_id owner, const window& memory,
-                                            signal_id id) const noexcept {
+  [[nodiscard]] std::uint64_t value_at(rank_id owner, const window& memory,
+                                       signal_id id) const noexcept {
     return held_->value_at(owner, *memory.held_, id);
   }
   ///@}
@@ -163,7 +163,6 @@ class any_transport {
   std::unique_ptr<detail::erased_transport> held_;
 };
 
-static_assert(transport<any_transport> && !direct_transport<any_transport> &&
-              !partly_direct_transport<any_transport> && !runnable_transport<any_transport>);
+static_assert(partly_direct_transport<any_transport> && !runnable_transport<any_transport>);
 
 }  // namespace peerbus

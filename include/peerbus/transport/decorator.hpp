@@ -29,7 +29,7 @@ consteval bool can_keep(transport_refinements kept, transport_refinements all) {
          kept.put_run <= all.put_run && kept.signal_each <= all.signal_each &&
          kept.describe_trouble <= all.describe_trouble && kept.adopt_window <= all.adopt_window &&
          kept.local_signals <= all.local_signals && kept.arrival_events <= all.arrival_events &&
-         kept.private_memory <= all.private_memory;
+         kept.private_memory <= all.private_memory && kept.reach <= all.reach;
 }
 
 /// Has `ranks_are` of a transport that `run` can make. Has nothing for other transports.
@@ -142,13 +142,13 @@ class transport_decorator : public detail::ranks_of<std::remove_reference_t<Inne
   }
   [[nodiscard]] errc wait_at(rank_id owner, const window& memory, signal_id id, std::uint64_t value,
                              deadline until, std::optional<rank_id> awaited) noexcept
-    requires(Kept.peer_memory)
+    requires(Kept.peer_memory || Kept.reach)
   {
     return inner_.wait_at(owner, memory, id, value, until, awaited);
   }
   [[nodiscard]] std::uint64_t value_at(rank_id owner, const window& memory,
                                        signal_id id) const noexcept
-    requires(Kept.peer_memory)
+    requires(Kept.peer_memory || Kept.reach)
   {
     return inner_.value_at(owner, memory, id);
   }
@@ -156,6 +156,11 @@ class transport_decorator : public detail::ranks_of<std::remove_reference_t<Inne
     requires(Kept.find_peer_memory)
   {
     return inner_.find_peer_memory(memory, peer);
+  }
+  [[nodiscard]] peer_reach reach() const noexcept
+    requires(Kept.reach)
+  {
+    return inner_.reach();
   }
   [[nodiscard]] errc put_run(rank_id peer, const window& memory,
                              std::span<const put_piece> pieces) noexcept

@@ -77,6 +77,21 @@ template <transport Transport>
 
 namespace peerbus {
 
+/// The peers that a transport reaches by loads and stores, as far as its type says.
+template <transport Transport>
+inline constexpr peer_reach reach_by_type = direct_transport<Transport>          ? peer_reach::all
+                                            : partly_direct_transport<Transport> ? peer_reach::near
+                                                                                 : peer_reach::none;
+
+/// Requirement 22 over any transport: returns what the type says if the transport does not.
+template <transport Transport>
+[[nodiscard]] constexpr peer_reach reach_of([[maybe_unused]] const Transport& bus) noexcept {
+  if constexpr (detail::refinements_of<Transport>().reach)
+    return bus.reach();
+  else
+    return reach_by_type<Transport>;
+}
+
 /// Says which ranks are missing and which connections broke, for the end of an error's text. Empty
 /// if nothing is known.
 template <transport Transport>

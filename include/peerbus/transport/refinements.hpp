@@ -35,6 +35,14 @@ struct transport_refinements {
   bool local_signals = false;     ///< requirement 19
   bool arrival_events = false;    ///< requirement 20
   bool private_memory = false;    ///< requirement 21
+  bool reach = false;             ///< requirement 22
+};
+
+/// The peers whose memory loads and stores like the caller's own.
+enum class peer_reach {
+  all,   ///< all ranks are near each other
+  near,  ///< those that are near the caller, as `find_peer_memory` says
+  none   ///< all other ranks are reached by requests
 };
 
 /// One write of a `put_run`: `source` goes to byte `offset` of the peer's part.
@@ -128,11 +136,16 @@ concept has_get_private = requires(T& bus, const typename T::window& window, ran
   { bus.get_private(peer, window, address, target) } noexcept -> std::same_as<errc>;
 };
 
+template <class T>
+concept has_reach = requires(const T& idle) {
+  { idle.reach() } noexcept -> std::same_as<peer_reach>;
+};
+
 /// The refinements that `T` names are those that it has.
 template <class T>
 concept has_what_it_refines =
     has_sound_refines<T> && (refinements_of<T>().peer_memory == has_peer_memory<T>) &&
-    (refinements_of<T>().peer_memory == has_peer_signals<T>) &&
+    ((refinements_of<T>().peer_memory || refinements_of<T>().reach) == has_peer_signals<T>) &&
     (refinements_of<T>().find_peer_memory == has_find_peer_memory<T>) &&
     (refinements_of<T>().put_run == has_put_run<T>) &&
     (refinements_of<T>().signal_each == has_signal_each<T>) &&
@@ -141,8 +154,11 @@ concept has_what_it_refines =
     (refinements_of<T>().local_signals == has_local_signals<T>) &&
     (refinements_of<T>().arrival_events == has_arrival_events<T>) &&
     (refinements_of<T>().private_memory == has_get_private<T>) &&
+    (refinements_of<T>().reach == has_reach<T>) &&
     // A transport with the memory of all peers has that of the near ones.
-    !(refinements_of<T>().peer_memory && refinements_of<T>().find_peer_memory);
+    !(refinements_of<T>().peer_memory && refinements_of<T>().find_peer_memory) &&
+    // A `reach` speaks of `find_peer_memory`.
+    refinements_of<T>().reach <= refinements_of<T>().find_peer_memory;
 
 }  // namespace detail
 

@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: MIT
-#include <pthread.h>
-
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <memory>
+#include <optional>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/by_all_gather.hpp>
 #include <peerbus/bootstrap/environment.hpp>
+#include <peerbus/bootstrap/launch_environment.hpp>
 #include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/bootstrap/local.hpp>
+#include <peerbus/bootstrap/rendezvous_options.hpp>
+#include <peerbus/bootstrap/tcp_settings.hpp>
 #include <peerbus/bootstrap/threads.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/transport/loopback.hpp>
-#include <peerbus/transport/unified_bus.hpp>
 
+#include "choose_bus.hpp"
+#include "module.hpp"
 #include "objects.hpp"
 
-template class peerbus::communicator<peerbus::any_direct_transport>;
+template class peerbus::communicator<peerbus::any_transport>;
 
 namespace peerbus::c_library {
 
 namespace {
 
-std::atomic<std::uint64_t> forks{0};
-
-/// Makes children by fork notice that they are.
-void watch_forks() {
-  // order: relaxed; a child by fork has one thread.
-  static const int failure =
-      ::pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
-  if (failure != 0) throw error{errc::system, "pthread_atfork failed"};
+/// Returns the options of a call, with zeros for what its version of the structure does not have.
+peerbus_comm_options read_comm_options(const peerbus_comm_options* given) {
+  return read_options(given, "options", offsetof(peerbus_comm_options, transport));
 }
 
 communicator_options options_of(const peerbus_comm_options& given) {
@@ -51,21 +51,10 @@ deadline rendezvous_deadline(const peerbus_comm_options& given) {
   return deadline_of(given.meet_timeout_ns).value_or(deadline::after(std::chrono::seconds{30}));
 }
 
-bus make_bus(bootstrap& boot, rank_kind ranks_are, const std::shared_ptr<interruption>& stop) {
-  watch_forks();
-  if (ranks_are == rank_kind::threads) return bus{interruptible<loopback>{loopback{boot}, stop}};
-  return bus{interruptible<unified_bus>{unified_bus{boot}, stop}};
-}
-
-/// Returns the kind of ranks that `boot` connects.
-rank_kind kind_of(const bootstrap& boot) {
-  return boot.addresses() == address_space::shared ? rank_kind::threads : rank_kind::processes;
-}
-
 /// Calls the program of a rank. Returns its exit status.
-int run_rank(bootstrap& boot, rank_kind ranks_are, peerbus_rank_function body, void* context,
+int run_rank(bootstrap& boot, peerbus_rank_function body, void* context,
              const peerbus_comm_options& options) {
-  peerbus_comm comm{std::make_shared<group>(boot, ranks_are, options)};
+  peerbus_comm comm{std::make_shared<group>(boot, options)};
   comm.is_borrowed = true;
   int status = body(&comm, context);
   claims::settle();
@@ -81,14 +70,13 @@ int run_rank(bootstrap& boot, rank_kind ranks_are, peerbus_rank_function body, v
 
 /// Starts ranks by `start(rank function of C++)` and sets `*status`.
 template <class Start>
-peerbus_code run(rank_kind ranks_are, peerbus_rank_function body, void* context,
-                 const peerbus_comm_options* options, int32_t* status, Start&& start) {
+peerbus_code run(peerbus_rank_function body, void* context, const peerbus_comm_options* options,
+                 int32_t* status, Start&& start) {
   return guarded([&] {
     require(body != nullptr, "the rank function is NULL");
     require(status != nullptr, "status is NULL");
-    const auto given = read_options(options, "options");
-    *status = start(
-        [&](bootstrap& boot) -> int { return run_rank(boot, ranks_are, body, context, given); });
+    const auto given = read_comm_options(options);
+    *status = start([&](bootstrap& boot) -> int { return run_rank(boot, body, context, given); });
   });
 }
 
@@ -105,6 +93,35 @@ peerbus_code make_comm(peerbus_comm** comm, Read&& read, Make&& make) {
   });
 }
 
+/// Returns the name of this rank's host that the caller or the environment gives, or nothing.
+std::string host_of(const char* given) {
+  const char* const named =
+      given != nullptr
+          ? given
+          : std::getenv("PEERBUS_HOST");  // NOLINT(concurrency-mt-unsafe): as launched().
+  return named == nullptr ? "" : named;
+}
+
+/// Returns whether ranks that a launcher started have to meet over the network.
+bool may_have_other_hosts() {
+  for (const char* const name : {"PEERBUS_SECRET", "PEERBUS_SECRET_FILE", "PEERBUS_HOST"})
+    if (std::getenv(name) != nullptr) return true;  // NOLINT(concurrency-mt-unsafe): as launched().
+  return !read_launch_environment().other_hosts.empty();
+}
+
+/// Returns the place as it is for ranks of several hosts.
+tcp_settings settings_of(const peerbus_place& place) {
+  tcp_settings settings;
+  settings.rank = place.rank;
+  settings.size = place.size;
+  if (place.port != 0) settings.port = static_cast<std::uint16_t>(place.port);
+  if (place.address != nullptr) settings.address = place.address;
+  if (place.job != nullptr) settings.job = place.job;
+  settings.host = host_of(place.host);
+  settings.secret = place.secret;
+  return settings;
+}
+
 /// The interrupt function of Python, with a `peerbus_python` as its context.
 std::int32_t let_python_handle_signals(void* context) {
   const auto& python = *static_cast<const peerbus_python*>(context);
@@ -117,17 +134,19 @@ std::int32_t let_python_handle_signals(void* context) {
 
 }  // namespace
 
-std::uint64_t fork_count() noexcept {
-  return forks.load(std::memory_order_relaxed);  // order: relaxed; as in `watch_forks`.
-}
-
 group::group(std::unique_ptr<bootstrap> boot, const peerbus_comm_options& options)
-    : own_{std::move(boot)},
-      options_{options},
-      comm{make_bus(*own_, kind_of(*own_), stop_), options_of(options)} {}
+    : group{*boot, options, std::move(boot)} {}
 
-group::group(bootstrap& boot, rank_kind ranks_are, const peerbus_comm_options& options)
-    : options_{options}, comm{make_bus(boot, ranks_are, stop_), options_of(options)} {}
+group::group(bootstrap& boot, const peerbus_comm_options& options, std::unique_ptr<bootstrap> own)
+    : own_{std::move(own)},
+      provider_{options.provider == nullptr ? "" : options.provider},
+      device_{options.device == nullptr ? "" : options.device},
+      options_{options},
+      chosen_{choose_bus(boot, options, stop_, rendezvous_deadline(options))},
+      comm{*std::exchange(chosen_.made, std::nullopt), options_of(options)} {
+  options_.provider = provider_.c_str();
+  options_.device = device_.c_str();
+}
 
 }  // namespace peerbus::c_library
 
@@ -137,8 +156,9 @@ int32_t peerbus_launched() { return peerbus::environment_bootstrap::launched() ?
 
 peerbus_code peerbus_comm_from_environment(const peerbus_comm_options* options,
                                            peerbus_comm** comm) {
-  const auto read = [&] { return read_options(options, "options"); };
+  const auto read = [&] { return read_comm_options(options); };
   return make_comm(comm, read, [](peerbus::deadline until) {
+    if (may_have_other_hosts()) return load(tcp_module).meet_by_environment(until);
     // The result of the call is made in place, because a bootstrap does not move.
     return std::unique_ptr<peerbus::bootstrap>{new peerbus::environment_bootstrap(
         peerbus::environment_bootstrap::from_environment(until))};
@@ -147,10 +167,14 @@ peerbus_code peerbus_comm_from_environment(const peerbus_comm_options* options,
 
 peerbus_code peerbus_comm_at(const peerbus_place* place, const peerbus_comm_options* options,
                              peerbus_comm** comm) {
-  const auto read = [&] { return read_options(options, "options"); };
+  const auto read = [&] { return read_comm_options(options); };
   return make_comm(comm, read, [&](peerbus::deadline until) {
-    const auto given = read_struct(place, "place");
+    const auto given = read_struct(place, "place", offsetof(peerbus_place, secret));
     require(given.port <= 65535, "place.port is above 65535");
+    if (given.secret != nullptr) return load(tcp_module).meet(settings_of(given), until);
+    require(given.host == nullptr,
+            "place.host needs place.secret, by which ranks of several hosts "
+            "meet");
     peerbus::launch_settings settings;
     settings.rank = given.rank;
     settings.size = given.size;
@@ -158,7 +182,34 @@ peerbus_code peerbus_comm_at(const peerbus_place* place, const peerbus_comm_opti
     if (given.port != 0) settings.port = static_cast<std::uint16_t>(given.port);
     if (given.address != nullptr) settings.address = given.address;
     if (given.job != nullptr) settings.job = given.job;
-    return std::make_unique<peerbus::environment_bootstrap>(settings, until);
+    return std::unique_ptr<peerbus::bootstrap>{
+        std::make_unique<peerbus::environment_bootstrap>(settings, until)};
+  });
+}
+
+peerbus_code peerbus_comm_over(const peerbus_meeting* meeting, const peerbus_comm_options* options,
+                               peerbus_comm** comm) {
+  const auto read = [&] { return read_comm_options(options); };
+  return make_comm(comm, read, [&](peerbus::deadline until) {
+    const auto given = read_struct(meeting, "meeting");
+    require(given.all_gather != nullptr, "meeting.all_gather is NULL");
+    require(given.rank < given.size, "meeting.rank is not below meeting.size");
+    peerbus::rendezvous_options where;
+    if (given.address != nullptr) where.address = given.address;
+    where.host = host_of(given.host);
+    const auto all_gather = [&](std::span<const std::byte> own) {
+      std::vector<std::byte> all(own.size() * given.size);
+      if (const int32_t code = given.all_gather(given.context, own.data(), all.data(), own.size());
+          code != 0)
+        throw peerbus::error{peerbus::errc::system,
+                             peerbus::concat("meeting.all_gather returned ", code, ", expected 0")};
+      return all;
+    };
+    const auto over_network = [](const peerbus::tcp_settings& settings, peerbus::deadline end) {
+      return load(tcp_module).meet(settings, end);
+    };
+    return peerbus::bootstrap_by_all_gather(given.rank, given.size, all_gather, over_network, until,
+                                            where);
   });
 }
 
@@ -166,11 +217,16 @@ peerbus_code peerbus_comm_subgroup(peerbus_comm* parent, const uint64_t* ranks, 
                                    const peerbus_comm_options* options, peerbus_comm** comm) {
   group* members_of_parent = nullptr;
   const auto read = [&] {
-    peerbus_comm_options given = read_options(options, "options");
+    peerbus_comm_options given = read_comm_options(options);
     members_of_parent = usable(parent, "parent").members.get();
     const peerbus_comm_options& of_parent = members_of_parent->options();
     if (given.timeout_ns == 0) given.timeout_ns = of_parent.timeout_ns;
     if (given.meet_timeout_ns == 0) given.meet_timeout_ns = of_parent.meet_timeout_ns;
+    if (given.transport == PEERBUS_AUTOMATIC_TRANSPORT) {
+      given.transport = of_parent.transport;
+      given.provider = of_parent.provider;
+      given.device = of_parent.device;
+    }
     return given;
   };
   return make_comm(comm, read, [&](peerbus::deadline until) {
@@ -191,13 +247,13 @@ peerbus_code peerbus_comm_subgroup(peerbus_comm* parent, const uint64_t* ranks, 
 
 peerbus_code peerbus_run_threads(uint64_t ranks, peerbus_rank_function body, void* context,
                                  const peerbus_comm_options* options, int32_t* status) {
-  return run(peerbus::rank_kind::threads, body, context, options, status,
+  return run(body, context, options, status,
              [ranks](auto rank) { return peerbus::run_threads(ranks, rank); });
 }
 
 peerbus_code peerbus_run_processes(uint64_t ranks, peerbus_rank_function body, void* context,
                                    const peerbus_comm_options* options, int32_t* status) {
-  return run(peerbus::rank_kind::processes, body, context, options, status,
+  return run(body, context, options, status,
              [ranks](auto rank) { return peerbus::run_local(ranks, rank); });
 }
 
@@ -215,6 +271,15 @@ uint64_t peerbus_comm_rank(const peerbus_comm* comm) {
 
 uint64_t peerbus_comm_size(const peerbus_comm* comm) {
   return comm == nullptr ? 0 : comm->members->comm.size();
+}
+
+int32_t peerbus_comm_is_near(const peerbus_comm* comm, uint64_t rank) {
+  if (comm == nullptr || rank >= comm->members->comm.size()) return 0;
+  return comm->members->is_near(peerbus::rank_id{rank}) ? 1 : 0;
+}
+
+const char* peerbus_comm_transport(const peerbus_comm* comm) {
+  return comm == nullptr ? "" : comm->members->transport_name();
 }
 
 peerbus_code peerbus_comm_barrier(peerbus_comm* comm, int64_t timeout_ns) {

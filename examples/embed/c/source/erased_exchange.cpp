@@ -37,7 +37,8 @@ moe::set_view erased_exchange::set_of(std::uint64_t ticket) {
 }
 
 moe::set_view erased_exchange::home_of(std::uint64_t ticket, const moe::wire_origin& home) {
-  return set_in(ticket, memory().peer(rank_id{home.rank}).data());
+  const auto part = memory().find_peer(rank_id{home.rank});
+  return part.empty() ? moe::set_view{} : set_in(ticket, part.data());
 }
 
 void erased_exchange::require_row(std::uint64_t ticket, std::uint64_t row) {
@@ -61,8 +62,11 @@ void* erased_exchange::output(std::uint64_t ticket, std::uint64_t row) {
 void* erased_exchange::output_attachment(std::uint64_t ticket, std::uint64_t row) {
   require_row(ticket, row);
   require(map().output_attachment_bytes != 0, "output_attachment of the exchange is 0");
-  const moe::wire_origin& home = *set_of(ticket).origin(row);
-  return home_of(ticket, home).returned_attachment(home.token, home.slot);
+  const moe::set_view set = set_of(ticket);
+  const moe::wire_origin& home = *set.origin(row);
+  // A row that was handed on goes back by the rank that did so.
+  const moe::set_view at_home = map().hands_on ? moe::set_view{} : home_of(ticket, home);
+  return at_home ? at_home.returned_attachment(home.token, home.slot) : set.output_attachment(row);
 }
 
 row_places& erased_exchange::new_places(std::uint64_t ticket, std::size_t blocks) {
@@ -70,8 +74,8 @@ row_places& erased_exchange::new_places(std::uint64_t ticket, std::size_t blocks
   places.ticket = ticket;
   places.rows = 0;
   places.end = 0;
-  places.first_rows.resize(blocks * ranks_);  // Allocates for the first dispatch only.
-  places.counts.resize(blocks * ranks_);
+  places.first_rows.resize(blocks * sources());  // Allocates for the first dispatch only.
+  places.counts.resize(blocks * sources());
   return places;
 }
 
@@ -85,8 +89,8 @@ peerbus_received erased_exchange::describe(std::uint64_t ticket) {
   result.rows = places.rows;
   result.end = places.end;
   result.row_capacity = all.row_capacity;
-  result.ranks = ranks_;
-  result.blocks = places.counts.size() / ranks_;
+  result.ranks = sources();
+  result.blocks = places.counts.size() / sources();
   result.experts = held.size();
   result.expert_ids = held.data();
   result.first_rows = places.first_rows.data();

@@ -62,6 +62,8 @@ class erased_exchange {
   [[nodiscard]] virtual const moe::memory_map& map() const noexcept = 0;
   [[nodiscard]] virtual const moe::expert_map& experts() const noexcept = 0;
   [[nodiscard]] virtual window<bus>& memory() noexcept = 0;
+  /// Returns the number of sources of rows: the ranks, or with relay those that hand on.
+  [[nodiscard]] virtual std::size_t sources() const noexcept = 0;
   /// Returns the first row of a batch at this rank. Throws: `error` invalid_argument unless it is
   /// one of the latest `in_flight` dispatches.
   [[nodiscard]] virtual std::byte* first_row(std::uint64_t ticket) = 0;
@@ -87,6 +89,8 @@ class erased_exchange {
   [[nodiscard]] std::size_t ranks() const noexcept { return ranks_; }
 
  private:
+  /// Returns the memory of the batch at the rank of `home`, empty if loads and stores do not reach
+  /// it.
   [[nodiscard]] moe::set_view home_of(std::uint64_t ticket, const moe::wire_origin& home);
   [[nodiscard]] moe::set_view set_in(std::uint64_t ticket, std::byte* part);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -116,6 +117,13 @@ class exchange_of final : public erased_exchange {
     return moe_.placement();
   }
   [[nodiscard]] window<bus>& memory() noexcept override { return moe_.memory(); }
+  [[nodiscard]] std::size_t sources() const noexcept override {
+    const moe::relay_choice& chosen = moe_.relay();
+    if (!chosen.relays) return ranks();
+    const auto& groups = chosen.group_of;
+    return static_cast<std::size_t>(
+        std::count(groups.begin(), groups.end(), groups[rank().index()]));
+  }
   [[nodiscard]] std::byte* first_row(std::uint64_t ticket) override {
     return reinterpret_cast<std::byte*>(moe_.columns(ticket_of(ticket)).rows().data());
   }
@@ -139,7 +147,7 @@ class exchange_of final : public erased_exchange {
     rows_.of(number) = rows;
     const std::size_t blocks =
         moe::layout_by_rank<Layout> ? 1 : moe_.placement().held_by(rank()).size();
-    note_rows(new_places(number, blocks), rows, ranks());
+    note_rows(new_places(number, blocks), rows, sources());
     peerbus_received result = describe(number);
     if constexpr (moe::layout_by_rank<Layout>) {
       const moe::expert_index index = rows.index();

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -14,41 +15,59 @@
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/window.hpp>
 
+#include "choose_bus.hpp"
 #include "failure.hpp"
 #include "interruptible.hpp"
+#include "stage.hpp"
 
 /// The objects behind the handles.
 namespace peerbus::c_library {
-
-/// The transport of every communicator of this library.
-using bus = any_direct_transport;
 
 /// The communicator that the objects of a group share, with what it stands on.
 class group {
  public:
   /// Collective: makes the communicator of `boot`, which it keeps.
   group(std::unique_ptr<bootstrap> boot, const peerbus_comm_options& options);
-  /// Collective: makes the communicator of `boot`, which outlives the group. `ranks_are` says what
-  /// kind of ranks `boot` connects.
-  group(bootstrap& boot, rank_kind ranks_are, const peerbus_comm_options& options);
+  /// Collective: makes the communicator of `boot`, which outlives the group, or is its own.
+  group(bootstrap& boot, const peerbus_comm_options& options,
+        std::unique_ptr<bootstrap> own = nullptr);
 
  private:
   // These precede `comm`, which uses them until its end.
   std::unique_ptr<bootstrap> own_;
   std::shared_ptr<interruption> stop_ = std::make_shared<interruption>();
-  peerbus_comm_options options_;
+  std::string provider_, device_;
+  peerbus_comm_options options_;  ///< points to these two
+  chosen_bus chosen_;
 
  public:
   communicator<bus> comm;
   /// Returns the bootstrap on which the communicator stands.
   [[nodiscard]] bootstrap& boot() noexcept { return comm.bus().boot(); }
+  /// Returns whether loads and stores reach the memory of `rank`.
+  [[nodiscard]] bool is_near(rank_id rank) noexcept {
+    const peer_reach reach = comm.bus().reach();
+    return reach == peer_reach::all || rank == comm.rank() ||
+           (reach == peer_reach::near && comm.bus().boot().is_near(rank));
+  }
+  /// Returns the name of the transport.
+  [[nodiscard]] const char* transport_name() const noexcept { return chosen_.name; }
   /// Returns the options that the group was made with.
   [[nodiscard]] const peerbus_comm_options& options() const noexcept { return options_; }
+  /// Collective: makes the stage that windows of this group need, unless it is there. Returns it,
+  /// or null if none is needed.
+  stage* make_stage(deadline until) {
+    if (!stage_ && !comm.bus().capabilities().any_local_memory) stage_.emplace(comm, until);
+    return stage_ ? &*stage_ : nullptr;
+  }
   /// Returns what may end the waits of the group. Not to be changed while a call waits.
   [[nodiscard]] interruption& stop() noexcept { return *stop_; }
+
+ private:
+  std::optional<stage> stage_;
 };
 
 /// The common part of all objects.
@@ -146,10 +165,12 @@ struct peerbus_comm final : peerbus::c_library::object {
 
 struct peerbus_window final : peerbus::c_library::object {
   peerbus_window(std::shared_ptr<peerbus::c_library::group> of,
-                 peerbus::window<peerbus::c_library::bus> made)
+                 peerbus::window<peerbus::c_library::bus> made, peerbus::c_library::stage* by)
       : object{std::move(of)},
         kept{std::make_shared<peerbus::window<peerbus::c_library::bus>>(std::move(made))},
-        memory{*kept} {}
+        memory{*kept},
+        staged_by{by} {}
   std::shared_ptr<peerbus::window<peerbus::c_library::bus>> kept;  ///< teams share it
   peerbus::window<peerbus::c_library::bus>& memory;
+  peerbus::c_library::stage* staged_by;  ///< null if the transport takes any memory
 };

@@ -44,8 +44,20 @@ peerbus_code with_window(
   if (!problem_of(window).empty()) return guarded([&] { shared(window, "window"); });
   own_waits() = {};
   const bool exists = peer < window->members->comm.size();
-  const errc code = exists ? body(window->memory, rank_id{peer}) : errc::out_of_range;
+  const errc code = exists ? body(*window, rank_id{peer}) : errc::out_of_range;
   return finish(code, call, *window, arguments);
+}
+
+/// Returns whether a call that ended with `code` has to take the stage: its place exists, and the
+/// transport does not take the program's own memory.
+bool needs_stage(const peerbus_window& window, errc code) noexcept {
+  return code == errc::invalid_argument && window.staged_by != nullptr;
+}
+
+errc put(peerbus_window& to, rank_id peer, std::uint64_t offset,
+         std::span<const std::byte> source) noexcept {
+  const errc code = to.memory.put(peer, offset, source);
+  return needs_stage(to, code) ? to.staged_by->put(to.memory, peer, offset, source) : code;
 }
 
 bool is_null(const void* memory, std::uint64_t bytes) noexcept {
@@ -71,9 +83,9 @@ peerbus_code peerbus_window_create(peerbus_comm* comm, uint64_t bytes, uint64_t 
   return guarded([&] {
     require_result(window, "window");
     const auto& members = usable(comm, "communicator").members;
-    *window = std::make_unique<peerbus_window>(
-                  members,
-                  members->comm.make_window(bytes, signals, deadline_of(members->comm, timeout_ns)))
+    const auto until = deadline_of(members->comm, timeout_ns);
+    auto made = members->comm.make_window(bytes, signals, until);
+    *window = std::make_unique<peerbus_window>(members, std::move(made), members->make_stage(until))
                   .release();
   });
 }
@@ -86,7 +98,7 @@ uint64_t peerbus_window_bytes(const peerbus_window* window) {
 
 void* peerbus_window_part(const peerbus_window* window, uint64_t rank) {
   if (window == nullptr || rank >= window->members->comm.size()) return nullptr;
-  return window->memory.peer(peerbus::rank_id{rank}).data();
+  return window->memory.find_peer(peerbus::rank_id{rank}).data();
 }
 
 peerbus_code peerbus_window_put(peerbus_window* window, uint64_t peer, uint64_t offset,
@@ -94,14 +106,13 @@ peerbus_code peerbus_window_put(peerbus_window* window, uint64_t peer, uint64_t 
   if (is_null(source, bytes)) return fail_null("put: source is NULL");
   const std::span data{static_cast<const std::byte*>(source), bytes};
   return with_window(window, "put", peer, {{"peer", peer}, {"offset", offset}, {"bytes", bytes}},
-                     [&](auto& memory, auto rank) { return memory.put(rank, offset, data); });
+                     [&](auto& to, auto rank) { return put(to, rank, offset, data); });
 }
 
 peerbus_code peerbus_window_signal(peerbus_window* window, uint64_t peer, uint64_t id,
                                    uint64_t value) {
-  return with_window(
-      window, "signal", peer, {{"peer", peer}, {"signal", id}},
-      [&](auto& memory, auto rank) { return memory.signal(rank, id_of(id), value); });
+  return with_window(window, "signal", peer, {{"peer", peer}, {"signal", id}},
+                     [&](auto& to, auto rank) { return to.memory.signal(rank, id_of(id), value); });
 }
 
 peerbus_code peerbus_window_put_signal(peerbus_window* window, uint64_t peer, uint64_t offset,
@@ -109,11 +120,15 @@ peerbus_code peerbus_window_put_signal(peerbus_window* window, uint64_t peer, ui
                                        uint64_t value) {
   if (is_null(source, bytes)) return fail_null("put_signal: source is NULL");
   const std::span data{static_cast<const std::byte*>(source), bytes};
-  return with_window(window, "put_signal", peer,
-                     {{"peer", peer}, {"offset", offset}, {"bytes", bytes}, {"signal", id}},
-                     [&](auto& memory, auto rank) {
-                       return memory.put_signal(rank, offset, data, id_of(id), value);
-                     });
+  return with_window(
+      window, "put_signal", peer,
+      {{"peer", peer}, {"offset", offset}, {"bytes", bytes}, {"signal", id}},
+      [&](auto& to, auto rank) {
+        const peerbus::errc code = to.memory.put_signal(rank, offset, data, id_of(id), value);
+        if (!needs_stage(to, code)) return code;
+        const peerbus::errc written = to.staged_by->put(to.memory, rank, offset, data);
+        return written == peerbus::errc::ok ? to.memory.signal(rank, id_of(id), value) : written;
+      });
 }
 
 peerbus_code peerbus_window_get(peerbus_window* window, uint64_t peer, uint64_t offset,
@@ -121,7 +136,12 @@ peerbus_code peerbus_window_get(peerbus_window* window, uint64_t peer, uint64_t 
   if (is_null(target, bytes)) return fail_null("get: target is NULL");
   const std::span data{static_cast<std::byte*>(target), bytes};
   return with_window(window, "get", peer, {{"peer", peer}, {"offset", offset}, {"bytes", bytes}},
-                     [&](auto& memory, auto rank) { return memory.get(rank, offset, data); });
+                     [&](auto& from, auto rank) {
+                       const peerbus::errc code = from.memory.get(rank, offset, data);
+                       return needs_stage(from, code)
+                                  ? from.staged_by->get(from.memory, rank, offset, data)
+                                  : code;
+                     });
 }
 
 peerbus_code peerbus_window_fetch_add(peerbus_window* window, uint64_t peer, uint64_t offset,
@@ -129,12 +149,12 @@ peerbus_code peerbus_window_fetch_add(peerbus_window* window, uint64_t peer, uin
   if (before == nullptr) return fail_null("fetch_add: before is NULL");
   return with_window(
       window, "fetch_add", peer, {{"peer", peer}, {"offset", offset}},
-      [&](auto& memory, auto rank) { return memory.fetch_add(rank, offset, addend, *before); });
+      [&](auto& at, auto rank) { return at.memory.fetch_add(rank, offset, addend, *before); });
 }
 
 peerbus_code peerbus_window_flush(peerbus_window* window, uint64_t peer) {
   return with_window(window, "flush", peer, {{"peer", peer}},
-                     [](auto& memory, auto rank) { return memory.flush(rank); });
+                     [](auto& to, auto rank) { return to.memory.flush(rank); });
 }
 
 peerbus_code peerbus_window_wait(peerbus_window* window, uint64_t id, uint64_t value,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """peerbus for Python: communicators, windows, exchanges and collectives over libpeerbus.so.
 
-Processes of one host are the ranks. torchrun, mpirun, srun or a script starts them, and
+Processes are the ranks, on one host or several. torchrun, mpirun, srun or a script starts them, and
 `Communicator()` joins them by the launcher's variables. docs/python.md explains the rest.
 
 Errors are exceptions (`Error` and its subclasses) with the same texts as in C++. A call releases the
@@ -15,19 +15,20 @@ import operator
 import numpy
 
 from . import _library as c
-from ._library import (ANY_RANK, CODECS, RELAYS, Error, InvalidArgument, OutOfMemory, PeerDead,
-                       Poisoned, Refused, TimedOut)
+from ._library import (ANY_RANK, CODECS, RELAYS, TRANSPORTS, Error, InvalidArgument, OutOfMemory,
+                       PeerDead, Poisoned, Refused, TimedOut)
 from ._bf16 import from_bf16, to_bf16
 from ._channels import Channels
 from ._collective import ALGORITHMS, Collectives, Team
+from ._meeting import Meeting, all_gather_of, own_address
 from ._operands import Operand, REDUCTIONS
 from ._pending import Pending
 from ._tensors import Given, contiguous, has_gaps, require_writable, view_of
 
 __all__ = ["ALGORITHMS", "ANY_RANK", "Channels", "Collectives", "Communicator", "Error",
            "Exchange", "InvalidArgument", "OutOfMemory", "PeerDead", "Pending", "Poisoned", "REDUCTIONS", "Received",
-           "Refused", "Team", "TimedOut", "Window", "from_bf16", "launched", "permit_private_reads",
-           "to_bf16"]
+           "Refused", "TRANSPORTS", "Team", "TimedOut", "Window", "from_bf16", "launched",
+           "permit_private_reads", "to_bf16"]
 
 LAYOUTS = ("compact", "padded", "rank_major", "slots", "expert_slots")
 
@@ -45,24 +46,57 @@ def permit_private_reads():
     return c.lib.peerbus_permit_private_reads() == 1
 
 
+def _refuse_unused(how, **given):
+    """Raises if an argument is given that a communicator has no use for."""
+    for name, value in given.items():
+        if value is not None:
+            raise TypeError(f"{name} was given, expected nothing {how}")
+
+
 class Communicator(c.Object, Collectives):
     """A group of ranks. Without arguments, the ranks are those that a launcher started.
 
-    Collective. With `rank` and `size`, the processes that pass equal `port` and `job` meet.
-    `timeout` is the time limit of later calls in seconds, `meet_timeout` that of this one; the
-    default of both is 30.
+    Collective. With `rank` and `size`, the processes of this host that pass equal `port` and `job`
+    meet, and with a `secret` (16 bytes or more that nobody can guess) those of any hosts, at the
+    `address` of rank 0's. With `group`, a process group of torch.distributed, its ranks meet; with
+    `all_gather`, a function that gives the bytes of each rank to all and returns the list of them,
+    the ranks that it connects. `host` names this rank's host, by default PEERBUS_HOST or as the kernel
+    says.
+
+    `transport` is one of `peerbus.TRANSPORTS`: by default shared memory, and between hosts
+    libfabric, of which `provider` names the provider (tcp). `device` is its interface, or the RDMA
+    device of verbs. `timeout` is the time limit of later calls in seconds, `meet_timeout` that of
+    this one; the default of both is 30.
     """
 
-    def __init__(self, rank=None, size=None, port=0, job=None, timeout=None, meet_timeout=None):
+    def __init__(self, rank=None, size=None, port=0, job=None, timeout=None, meet_timeout=None, *,
+                 address=None, secret=None, host=None, group=None, all_gather=None,
+                 transport="automatic", provider=None, device=None):
         options = c.CommOptions(timeout_ns=c.nanoseconds(timeout),
-                                meet_timeout_ns=c.nanoseconds(meet_timeout))
+                                meet_timeout_ns=c.nanoseconds(meet_timeout),
+                                transport=c.place("transport", transport, TRANSPORTS),
+                                provider=provider and provider.encode(),
+                                device=device and device.encode())
         if (rank is None) != (size is None):
             raise TypeError(f"rank is {rank} and size is {size}, expected both, or neither for the "
                             "ranks of a launcher")
-        if rank is None:
+        unused = {"address": address, "secret": secret, "host": host, "all_gather": all_gather}
+        if group is not None:
+            del unused["address"], unused["host"]
+            _refuse_unused("with a group", rank=rank, job=job, **unused)
+            rank, size, gather = all_gather_of(group)
+            handle = Meeting(rank, size, gather, address or own_address(), host).communicator(options)
+        elif rank is None:
+            _refuse_unused("without a rank and a size", job=job, **unused)
             handle = c.make("comm", c.lib.peerbus_comm_from_environment, ctypes.byref(options))
+        elif all_gather is not None:
+            _refuse_unused("with all_gather", job=job, secret=secret)
+            handle = Meeting(rank, size, all_gather, address or own_address(),
+                             host).communicator(options)
         else:
-            place = c.Place(rank=rank, size=size, port=port, job=job and job.encode())
+            place = c.Place(rank=rank, size=size, port=port, job=job and job.encode(),
+                            address=address and address.encode(), secret=secret and secret.encode(),
+                            host=host and host.encode())
             handle = c.make("comm", c.lib.peerbus_comm_at, ctypes.byref(place),
                             ctypes.byref(options))
         self._adopt(handle)
@@ -92,6 +126,18 @@ class Communicator(c.Object, Collectives):
     def size(self):
         """The number of ranks."""
         return c.lib.peerbus_comm_size(self.alive())
+
+    @property
+    def transport(self):
+        """The name of the transport, as in `peerbus.TRANSPORTS`."""
+        return c.lib.peerbus_comm_transport(self.alive()).decode()
+
+    @property
+    def near_ranks(self):
+        """The ranks whose memory this one loads and stores, itself included: those of its host, unless
+        the transport has requests only."""
+        self.alive()
+        return [rank for rank in range(self.size) if c.lib.peerbus_comm_is_near(self, rank)]
 
     def barrier(self, timeout=None):
         """Returns after all ranks have called it."""
@@ -139,13 +185,17 @@ class Window(c.Object):
         self._size = comm.size
 
     def part(self, rank):
-        """Returns the memory of `rank` as a writable uint8 array. It keeps the window alive. Views of
+        """Returns the memory of `rank`, one of `Communicator.near_ranks`, as a writable uint8 array. It
+        keeps the window alive. Views of
         this rank's own, such as `part(rank)[:4000].view("float32")`, are operands of the teams that
         `in_window` makes."""
         if not 0 <= rank < self._size:
             raise IndexError(f"rank {rank}, expected 0 to {self._size - 1}")
-        return view_of(c.lib.peerbus_window_part(self.alive(), rank), "uint8",
-                       [c.lib.peerbus_window_bytes(self.alive())], self)
+        start = c.lib.peerbus_window_part(self.alive(), rank)
+        if not start:
+            raise InvalidArgument(1, f"the part of rank {rank} is on another host, expected a rank of "
+                                     "near_ranks; put and get reach all")
+        return view_of(start, "uint8", [c.lib.peerbus_window_bytes(self.alive())], self)
 
     def put(self, peer, offset, source, signal=None, value=None):
         """Writes the bytes of `source` at byte `offset` of the peer's part. With `signal`, raises
@@ -199,7 +249,8 @@ class Received:
     """The rows that a dispatch brought to this rank, as numpy arrays over memory of the exchange.
 
     bf16 is uint16, E4M3 is uint8. Row i of each array belongs together, gaps included. The rows of
-    block b (a local expert; by rank, the rank) from source rank r are `counts[b, r]` rows from
+    block b (a local expert; by rank, the rank) from source r, a rank (with relay the place of the one
+    that handed on among its near ranks), are `counts[b, r]` rows from
     `first_rows[b, r]` on. The arrays keep the exchange alive, and are overwritten by the
     `in_flight`th next dispatch.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import numpy
 
@@ -9,6 +9,7 @@ ALGORITHMS: Tuple[str, ...]
 CODECS: Tuple[str, ...]
 LAYOUTS: Tuple[str, ...]
 RELAYS: Tuple[str, ...]
+TRANSPORTS: Tuple[str, ...]
 REDUCTIONS: Tuple[str, ...]
 
 class Error(RuntimeError):
@@ -106,12 +107,20 @@ class Pending:
 class Communicator(Collectives):
     def __init__(self, rank: Optional[int] = None, size: Optional[int] = None, port: int = 0,
                  job: Optional[str] = None, timeout: Optional[float] = None,
-                 meet_timeout: Optional[float] = None) -> None: ...
+                 meet_timeout: Optional[float] = None, *, address: Optional[str] = None,
+                 secret: Optional[str] = None, host: Optional[str] = None, group: Any = None,
+                 all_gather: Optional[Callable[[bytes], Sequence[bytes]]] = None,
+                 transport: str = 'automatic', provider: Optional[str] = None,
+                 device: Optional[str] = None) -> None: ...
     def subgroup(self, ranks: Sequence[int], timeout: Optional[float] = None) -> Communicator: ...
     @property
     def rank(self) -> int: ...
     @property
     def size(self) -> int: ...
+    @property
+    def transport(self) -> str: ...
+    @property
+    def near_ranks(self) -> List[int]: ...
     def barrier(self, timeout: Optional[float] = None) -> None: ...
     def window(self, nbytes: int, signals: int = 0, timeout: Optional[float] = None) -> Window: ...
     def exchange(self, **config: Any) -> Exchange: ...

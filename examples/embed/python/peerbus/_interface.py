@@ -9,23 +9,35 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_float, c_int32, c
 
 from ._struct import Struct
 
-__all__ = ["CommOptions", "Place", "Python", "Origin", "RowUse", "Received", "ExchangeConfig",
-           "DispatchArgs", "CombineArgs", "TeamOptions", "Tensor", "Array", "ChannelOptions",
-           "Transfer", "Call", "Finding", "DeepEpConfig", "BufferOptions", "LowLatencyDispatchArgs",
-           "LowLatencyReceived", "LowLatencyCombineArgs", "Combined", "DispatchLayout",
-           "NormalDispatchArgs", "NormalReceived", "NormalCombineArgs", "EpBufferOptions",
-           "EpDispatchArgs", "EpReceived", "EpCombineArgs", "rank_function", "interrupt_function",
-           "finding_function", "CONSTANTS", "FUNCTIONS"]
+__all__ = ["CommOptions", "Place", "Meeting", "Python", "Origin", "RowUse", "Received",
+           "ExchangeConfig", "DispatchArgs", "CombineArgs", "TeamOptions", "Tensor", "Array",
+           "ChannelOptions", "Transfer", "Call", "Finding", "DeepEpConfig", "BufferOptions",
+           "LowLatencyDispatchArgs", "LowLatencyReceived", "LowLatencyCombineArgs", "Combined",
+           "DispatchLayout", "NormalDispatchArgs", "NormalReceived", "NormalCombineArgs",
+           "EpBufferOptions", "EpDispatchArgs", "EpReceived", "EpCombineArgs",
+           "all_gather_function", "rank_function", "interrupt_function", "finding_function",
+           "CONSTANTS", "FUNCTIONS"]
 
 
 class CommOptions(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("timeout_ns", c_int64),
-                ("meet_timeout_ns", c_int64)]
+                ("meet_timeout_ns", c_int64), ("transport", c_int32), ("reserved_too", c_uint32),
+                ("provider", c_char_p), ("device", c_char_p)]
 
 
 class Place(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("port", c_uint32), ("rank", c_uint64),
-                ("size", c_uint64), ("address", c_char_p), ("job", c_char_p)]
+                ("size", c_uint64), ("address", c_char_p), ("job", c_char_p), ("secret", c_char_p),
+                ("host", c_char_p)]
+
+
+all_gather_function = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_uint64)
+
+
+class Meeting(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("rank", c_uint64),
+                ("size", c_uint64), ("all_gather", all_gather_function), ("context", c_void_p),
+                ("address", c_char_p), ("host", c_char_p)]
 
 
 rank_function = CFUNCTYPE(c_int32, c_void_p, c_void_p)
@@ -256,6 +268,12 @@ CONSTANTS = {
     "PEERBUS_UNREACHABLE": 11,
     "PEERBUS_INTERRUPTED": 64,
     "PEERBUS_INTERNAL": 65,
+    "PEERBUS_AUTOMATIC_TRANSPORT": 0,
+    "PEERBUS_UNIFIED_BUS": 1,
+    "PEERBUS_PLANES": 2,
+    "PEERBUS_PLANES_VERBS": 3,
+    "PEERBUS_FABRIC": 4,
+    "PEERBUS_VERBS": 5,
     "PEERBUS_ATTACHMENTS": 4,
     "PEERBUS_BF16": 0,
     "PEERBUS_INT8_PER_TOKEN": 1,
@@ -322,12 +340,15 @@ FUNCTIONS = {
     "launched": (c_int32, []),
     "comm_from_environment": (c_int32, [c_void_p, POINTER(c_void_p)]),
     "comm_at": (c_int32, [c_void_p, c_void_p, POINTER(c_void_p)]),
+    "comm_over": (c_int32, [c_void_p, c_void_p, POINTER(c_void_p)]),
     "comm_subgroup": (c_int32, [c_void_p, c_void_p, c_uint64, c_void_p, POINTER(c_void_p)]),
     "run_threads": (c_int32, [c_uint64, rank_function, c_void_p, c_void_p, POINTER(c_int32)]),
     "run_processes": (c_int32, [c_uint64, rank_function, c_void_p, c_void_p, POINTER(c_int32)]),
     "comm_destroy": (c_int32, [POINTER(c_void_p)]),
     "comm_rank": (c_uint64, [c_void_p]),
     "comm_size": (c_uint64, [c_void_p]),
+    "comm_is_near": (c_int32, [c_void_p, c_uint64]),
+    "comm_transport": (c_char_p, [c_void_p]),
     "comm_barrier": (c_int32, [c_void_p, c_int64]),
     "comm_set_interrupt": (c_int32, [c_void_p, interrupt_function, c_void_p]),
     "comm_set_python": (c_int32, [c_void_p, c_void_p]),

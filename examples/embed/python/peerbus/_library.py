@@ -19,6 +19,7 @@ INTERRUPTED = CONSTANTS["PEERBUS_INTERRUPTED"]
 ANY_RANK = 2**64 - 1
 CODECS = ("bf16", "int8_per_token", "fp8_f32", "fp8_rounded", "fp8_ue8m0", "fp8_as_given", "nothing")
 RELAYS = ("never", "always", "automatic")
+TRANSPORTS = ("automatic", "unified_bus", "planes", "planes_verbs", "fabric", "verbs")
 
 
 def _load():

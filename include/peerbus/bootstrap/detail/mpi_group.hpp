@@ -83,23 +83,12 @@ class mpi_group {
     used->taken.resize(bytes.size() * size());
     used->given = std::move(bytes);
     const int count = static_cast<int>(used->given.size());
-    return finish(std::move(used), until, "gathering hosts",
+    return finish(std::move(used), until, "gathering hosts and the meeting place",
                   [&](memory& buffers, MPI_Request* started) {
                     return ::MPI_Iallgather(buffers.given.data(), count, MPI_BYTE,
                                             buffers.taken.data(), count, MPI_BYTE, group_, started);
                   })
         ->taken;
-  }
-
-  /// Collective: gives `bytes` of rank 0 to all ranks. Their number is the same on all ranks.
-  [[nodiscard]] std::vector<std::byte> broadcast(std::vector<std::byte> bytes,
-                                                 deadline until) const {
-    auto used = std::make_unique<std::vector<std::byte>>(std::move(bytes));
-    return std::move(*finish(std::move(used), until, "broadcasting the meeting place",
-                             [&](std::vector<std::byte>& payload, MPI_Request* started) {
-                               return ::MPI_Ibcast(payload.data(), static_cast<int>(payload.size()),
-                                                   MPI_BYTE, 0, group_, started);
-                             }));
   }
 
  private:

@@ -120,6 +120,7 @@ inline tcp_settings read_tcp_settings() {
   read.port = choose_port(launched.port);
   read.secret = read_secret();
   read.job = launched.job;
+  read.host = std::string{variable("PEERBUS_HOST").value_or("")};
   return read;
 }
 

@@ -6,26 +6,26 @@
 #include <peerbus/moe/path/direct_row_path.hpp>
 #include <peerbus/moe/path/mixed_row_path.hpp>
 #include <peerbus/moe/path/staged_row_path.hpp>
-#include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 namespace peerbus::moe {
 
-/// The path of an exchange over `Transport`. `type` is a `row_path`. Its constructor takes the
-/// window of the exchange, its memory map and the codec.
-template <transport Transport, token_codec Codec>
+/// The path of an exchange over a transport with that reach. `type` is a `row_path`. Its constructor
+/// takes the window of the exchange, its memory map and the codec.
+template <peer_reach Reach, token_codec Codec>
 struct row_path_over {
   /// Rows are put, to all peers.
   using type = staged_row_path<Codec>;
 };
 /// The path of an exchange over a transport that reaches the memory of near peers.
-template <partly_direct_transport Transport, token_codec Codec>
-struct row_path_over<Transport, Codec> {
+template <token_codec Codec>
+struct row_path_over<peer_reach::near, Codec> {
   /// Rows are stored at near peers and put to far ones.
   using type = mixed_row_path<Codec>;
 };
 /// The path of an exchange over a transport that reaches the memory of all peers.
-template <direct_transport Transport, token_codec Codec>
-struct row_path_over<Transport, Codec> {
+template <token_codec Codec>
+struct row_path_over<peer_reach::all, Codec> {
   /// Rows are stored, at all peers.
   using type = direct_row_path<Codec>;
 };

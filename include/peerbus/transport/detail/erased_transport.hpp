@@ -41,9 +41,10 @@ class erased_transport {
   [[nodiscard]] virtual std::unique_ptr<erased_window> make_window(window_shape shape,
                                                                    deadline until) = 0;
   [[nodiscard]] virtual std::span<std::byte> local(const erased_window& memory) const noexcept = 0;
-  /// Returns nullptr if the transport is not direct.
-  [[nodiscard]] virtual std::byte* peer_memory(const erased_window& memory,
-                                               rank_id peer) const noexcept = 0;
+  [[nodiscard]] virtual peer_reach reach() const noexcept = 0;
+  /// Returns the part of a rank, also of this one, or nullptr if loads and stores do not reach it.
+  [[nodiscard]] virtual std::byte* find_part(const erased_window& memory,
+                                             rank_id rank) const noexcept = 0;
   /// Returns `unsupported` if the transport is not direct.
   [[nodiscard]] virtual errc wait_at(rank_id owner, const erased_window& memory, signal_id id,
                                      std::uint64_t value, deadline until,
@@ -99,10 +100,14 @@ class held_transport final : public erased_transport {
   [[nodiscard]] std::span<std::byte> local(const erased_window& memory) const noexcept override {
     return bus_.local(held(memory));
   }
-  [[nodiscard]] std::byte* peer_memory([[maybe_unused]] const erased_window& memory,
-                                       [[maybe_unused]] rank_id peer) const noexcept override {
+  [[nodiscard]] peer_reach reach() const noexcept override { return reach_of(bus_); }
+  [[nodiscard]] std::byte* find_part(const erased_window& memory,
+                                     rank_id rank) const noexcept override {
+    if (rank == bus_.boot().rank()) return bus_.local(held(memory)).data();
     if constexpr (direct_transport<Held>)
-      return bus_.peer_memory(held(memory), peer);
+      return bus_.peer_memory(held(memory), rank);
+    else if constexpr (partly_direct_transport<Held>)
+      return bus_.find_peer_memory(held(memory), rank);
     else
       return nullptr;
   }
@@ -111,7 +116,7 @@ class held_transport final : public erased_transport {
                              [[maybe_unused]] signal_id id, [[maybe_unused]] std::uint64_t value,
                              [[maybe_unused]] deadline until,
                              [[maybe_unused]] std::optional<rank_id> awaited) noexcept override {
-    if constexpr (direct_transport<Held>)
+    if constexpr (has_peer_signals<Held>)
       return bus_.wait_at(owner, held(memory), id, value, until, awaited);
     else
       return errc::unsupported;
@@ -119,7 +124,7 @@ class held_transport final : public erased_transport {
   [[nodiscard]] std::uint64_t value_at([[maybe_unused]] rank_id owner,
                                        [[maybe_unused]] const erased_window& memory,
                                        [[maybe_unused]] signal_id id) const noexcept override {
-    if constexpr (direct_transport<Held>)
+    if constexpr (has_peer_signals<Held>)
       return bus_.value_at(owner, held(memory), id);
     else
       return 0;

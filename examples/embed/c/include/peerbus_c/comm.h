@@ -13,35 +13,83 @@ extern "C" {
 /** A group of ranks that share windows, exchanges and teams. */
 typedef struct peerbus_comm peerbus_comm;
 
+/** What the memory of peers is. */
+enum {
+  PEERBUS_AUTOMATIC_TRANSPORT = 0, /**< shared memory if all ranks share a host, otherwise planes */
+  PEERBUS_UNIFIED_BUS = 1,         /**< shared memory between all ranks, which share a host */
+  PEERBUS_PLANES = 2,              /**< shared memory within a host, libfabric between hosts */
+  PEERBUS_PLANES_VERBS = 3,        /**< shared memory within a host, RDMA verbs between hosts */
+  PEERBUS_FABRIC = 4,              /**< libfabric between all ranks */
+  PEERBUS_VERBS = 5                /**< RDMA verbs between all ranks */
+};
+
 /** Options of a communicator, equal on all ranks. NULL stands for all defaults. */
 typedef struct peerbus_comm_options {
   uint32_t struct_bytes;   /**< sizeof(peerbus_comm_options) */
   uint32_t reserved;       /**< 0 */
   int64_t timeout_ns;      /**< limit of calls that are given none; 0: 30 s */
   int64_t meet_timeout_ns; /**< limit for all ranks to come; 0: 30 s */
+  int32_t transport;       /**< PEERBUS_AUTOMATIC_TRANSPORT and so on; not for threads */
+  uint32_t reserved_too;   /**< 0 */
+  const char *provider;    /**< of libfabric, as `fi_info -l` lists them; NULL: tcp */
+  /** The network interface of libfabric's provider or the RDMA device of this rank; NULL: that over
+   * which the ranks met, or the first that fits. May differ between ranks. */
+  const char *device;
 } peerbus_comm_options;
 
-/** The place where the ranks of a group meet, on one host, and the caller's number among them. */
+/** The place where the ranks of a group meet, and the caller's number among them. Without a `secret`
+ * all ranks are on one host, and the address is but a part of a name. With one they may be on any
+ * hosts: rank 0 listens at the port of the address while they meet. */
 typedef struct peerbus_place {
   uint32_t struct_bytes; /**< sizeof(peerbus_place) */
-  uint32_t port;         /**< number of the rendezvous point; 0: 29500. No port is opened */
+  uint32_t port;         /**< number of the rendezvous point; 0: 29500 */
   uint64_t rank;         /**< of the caller, below `size` */
   uint64_t size;         /**< number of ranks, at least 1 */
-  const char *address;   /**< part of the rendezvous point's name; NULL: 127.0.0.1 */
+  const char *address;   /**< of the host of rank 0, by which all ranks reach it; NULL: 127.0.0.1 */
   const char *job;       /**< keeps ranks of another job away; NULL: none */
+  const char *secret;    /**< the same on all ranks, 16 bytes or more that nobody can guess; or NULL */
+  /** Name of this rank's host, if there is a secret. NULL: PEERBUS_HOST if that is set, or else the
+   * kernel tells hosts apart. */
+  const char *host;
 } peerbus_place;
+
+/** Gives `bytes` bytes of each rank, equally many, to all ranks: those of rank r go to byte `r * bytes`
+ * of `all`. Returns 0, or anything else if that failed. It must end by itself if a rank is gone. */
+typedef int32_t (*peerbus_all_gather_function)(void *context, const void *own, void *all,
+                                               uint64_t bytes);
+
+/** Ranks that something else connects already, such as MPI or a store, and that meet by it. */
+typedef struct peerbus_meeting {
+  uint32_t struct_bytes;                  /**< sizeof(peerbus_meeting) */
+  uint32_t reserved;                      /**< 0 */
+  uint64_t rank;                          /**< of the caller, below `size` */
+  uint64_t size;                          /**< number of ranks, at least 1 */
+  peerbus_all_gather_function all_gather; /**< called twice, by the calling thread */
+  void *context;                          /**< for `all_gather` */
+  /** Address of the host of rank 0, by which all ranks reach it. Rank 0's counts. NULL: the host's
+   * name. Not needed if all ranks are on one host. */
+  const char *address;
+  const char *host; /**< name of this rank's host; NULL: as for `peerbus_place` */
+} peerbus_meeting;
 
 /** Returns 1 if a launcher (torchrun, mpirun, srun, a script) has started this process as a rank,
  * otherwise 0. Threads: any, as long as none changes the environment. */
 PEERBUS_API int32_t peerbus_launched(void);
 
 /**
- * Collective: makes a communicator of the processes that a launcher started on this host, and sets
+ * Collective: makes a communicator of the processes that a launcher started, and sets
  * `*comm`. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT give the place, or the variables of Open
- * MPI, PMI or Slurm (docs/bootstrap.md). The caller destroys `*comm`.
+ * MPI, PMI or Slurm (docs/bootstrap.md). The ranks meet over TCP if PEERBUS_SECRET,
+ * PEERBUS_SECRET_FILE or PEERBUS_HOST is set, or if the launcher tells of other hosts; otherwise they
+ * are on one host. The caller destroys `*comm`.
+ *
+ * What lies on a network is in libraries of its own beside libpeerbus.so, which are loaded when they
+ * are needed: libpeerbus_tcp.so (OpenSSL), libpeerbus_fabric.so (libfabric), libpeerbus_verbs.so
+ * (libibverbs).
  * Errors: PEERBUS_INVALID_ARGUMENT names a variable that is missing or wrong, PEERBUS_TIMED_OUT
- * names the ranks that did not come. Also PEERBUS_MISMATCH, PEERBUS_PEER_DEAD, PEERBUS_UNSUPPORTED
- * (ranks on other hosts), PEERBUS_SYSTEM. `*comm` is then NULL.
+ * names the ranks that did not come. Also PEERBUS_MISMATCH (other options on another rank),
+ * PEERBUS_PEER_DEAD, PEERBUS_UNSUPPORTED (a transport that does not reach all ranks, a library that
+ * a rank cannot load), PEERBUS_SYSTEM. `*comm` is then NULL.
  */
 PEERBUS_API peerbus_code peerbus_comm_from_environment(const peerbus_comm_options *options,
                                                        peerbus_comm **comm);
@@ -51,11 +99,18 @@ PEERBUS_API peerbus_code peerbus_comm_from_environment(const peerbus_comm_option
 PEERBUS_API peerbus_code peerbus_comm_at(const peerbus_place *place,
                                          const peerbus_comm_options *options, peerbus_comm **comm);
 
+/** Collective: makes a communicator of the processes that `meeting` connects. What it carries are the
+ * names of hosts, the place where rank 0 waits and a fresh secret. `meeting` is not needed afterwards.
+ * Contract as `peerbus_comm_from_environment`; PEERBUS_SYSTEM also if `all_gather` fails. */
+PEERBUS_API peerbus_code peerbus_comm_over(const peerbus_meeting *meeting,
+                                           const peerbus_comm_options *options,
+                                           peerbus_comm **comm);
+
 /**
  * Collective over `parent`: makes a communicator of `count` of its ranks, which become ranks 0, 1,
  * ... in the order of `ranks`. All ranks of `parent` call, each with the list of its own group. The
  * lists of different groups do not overlap. A rank that needs no group passes itself alone. A limit
- * of 0 in `options`, or NULL, stands for that of `parent`.
+ * of 0 in `options`, or NULL, stands for that of `parent`, and so does the automatic transport.
  * Errors: PEERBUS_INVALID_ARGUMENT (an empty list, a rank named twice, a list without the caller),
  * PEERBUS_MISMATCH (different lists), and those of `peerbus_comm_from_environment`.
  */
@@ -98,6 +153,12 @@ PEERBUS_API peerbus_code peerbus_comm_destroy(peerbus_comm **comm);
 PEERBUS_API uint64_t peerbus_comm_rank(const peerbus_comm *comm);
 /** Returns the number of ranks, or 0 if `comm` is NULL. Threads: any. */
 PEERBUS_API uint64_t peerbus_comm_size(const peerbus_comm *comm);
+/** Returns 1 if the memory of `rank` loads and stores like the caller's own, as that of the caller
+ * does, or 0 if not, if there is no such rank or if `comm` is NULL. Threads: any. */
+PEERBUS_API int32_t peerbus_comm_is_near(const peerbus_comm *comm, uint64_t rank);
+/** Returns the name of the transport of `comm`: "loopback", "unified_bus", "planes", "planes_verbs",
+ * "fabric" or "verbs", or "" if `comm` is NULL. Threads: any. */
+PEERBUS_API const char *peerbus_comm_transport(const peerbus_comm *comm);
 
 /**
  * Collective: returns after all ranks have called it. Everything that a rank wrote before is visible

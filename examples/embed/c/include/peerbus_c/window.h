@@ -39,7 +39,8 @@ PEERBUS_API void peerbus_window_destroy(peerbus_window **window);
 /** Returns the bytes of each rank's part, or 0 if `window` is NULL. */
 PEERBUS_API uint64_t peerbus_window_bytes(const peerbus_window *window);
 
-/** Returns the part of `rank`, which loads and stores, or NULL if there is no such rank. Valid until
+/** Returns the part of `rank`, which loads and stores, or NULL if there is no such rank, or if it is
+ * far (`peerbus_comm_is_near`). Valid until
  * the window is destroyed. Stores to a peer's part become visible there with a later signal. */
 PEERBUS_API void *peerbus_window_part(const peerbus_window *window, uint64_t rank);
 

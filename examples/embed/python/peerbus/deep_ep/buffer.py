@@ -23,7 +23,7 @@ from .strict import Guard
 class Buffer:
     """DeepEP's Buffer with its names.
 
-    `group` is a process group of torch.distributed, whose ranks are on this host; a
+    `group` is a process group of torch.distributed, of one host or several; a
     `peerbus.Communicator`; or None, for the processes that a launcher started. Sizes in bytes,
     modes, queue pairs and links are kept as attributes and have no meaning here: the shape of each
     call says how much memory it needs. `check` and `target` compare `low_latency_mode` and the

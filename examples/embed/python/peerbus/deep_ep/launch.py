@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Starts a program on ranks of this host, with `deep_ep` in place."""
+"""Starts a program on ranks of this host, which may pretend to be several hosts, with `deep_ep` in
+place."""
 
 import argparse
 import ctypes
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -31,6 +33,9 @@ def parser(module, description):
     made.add_argument("-n", "--ranks", type=positive, metavar="N",
                       help="processes to start, as torchrun does (default: the program runs once, "
                            "and starts its ranks itself)")
+    made.add_argument("--hosts", type=positive, metavar="H", default=1,
+                      help="with -n: hosts that the ranks pretend to be on, as equal in size as they "
+                           "can be; ranks of different hosts share no memory")
     made.add_argument("--timeout", type=float, metavar="SECONDS", help="ends the program then")
     made.add_argument("--no-cuda", action="store_true",
                       help="leave torch as it is: the program does not say cuda")
@@ -45,7 +50,7 @@ def split(arguments):
         if word == "-m" and i + 1 < len(arguments):
             return [*arguments[:i], _module + arguments[i + 1], *arguments[i + 2:]]
         if not word.startswith("-") and (i == 0 or not arguments[i - 1] in (
-                "-n", "--ranks", "--timeout", "--json", "--target", "--platform",
+                "-n", "--ranks", "--hosts", "--timeout", "--json", "--target", "--platform",
                 "--target-ranks")):
             break
     return arguments
@@ -54,6 +59,8 @@ def split(arguments):
 def parse(made, words):
     """Returns the options of the arguments `words`. Ends the process if they are wrong."""
     options = made.parse_args(split(words))
+    if options.hosts > (options.ranks or 1):
+        made.error(f"--hosts {options.hosts}, expected at most the ranks of -n, {options.ranks}")
     if not options.program.startswith(_module) and not os.path.exists(options.program):
         made.error(f"there is no program {options.program}")
     return options
@@ -78,12 +85,17 @@ def run(options, **variables):
             print("give -n N if the program does not start its ranks itself", file=sys.stderr)
         return status
     port = 20000 + os.getpid() % 10000
+    if options.hosts > 1:  # The port beside is for peerbus: a store of torch listens at the first.
+        environment.update(PEERBUS_SECRET=secrets.token_hex(16), PEERBUS_PORT=str(port + 1))
+    host_of = [rank * options.hosts // options.ranks for rank in range(options.ranks)]
     ranks = []
-    for rank in range(options.ranks):
+    for rank, host in enumerate(host_of):
+        if options.hosts > 1:
+            environment["PEERBUS_HOST"] = f"host {host}"
         # The shell may have been started by another launcher, srun --pty or mpirun -n 1.
         of_rank = dict(environment, PEERBUS_RANK_VARIABLE="RANK", RANK=str(rank),
-                       LOCAL_RANK=str(rank),
-                       WORLD_SIZE=str(options.ranks), LOCAL_WORLD_SIZE=str(options.ranks),
+                       LOCAL_RANK=str(host_of[:rank].count(host)),
+                       WORLD_SIZE=str(options.ranks), LOCAL_WORLD_SIZE=str(host_of.count(host)),
                        MASTER_ADDR=environment.get("MASTER_ADDR", "127.0.0.1"),
                        MASTER_PORT=environment.get("MASTER_PORT", str(port)))
         ranks.append(_start(command, of_rank))

@@ -2,8 +2,6 @@
 """The parts that calls of buffers share: communicators, results of the library, copies."""
 
 import ctypes
-import os
-import platform
 import sys
 
 from .. import Communicator
@@ -32,42 +30,17 @@ class Result(c.Object):
     current_stream_wait = wait
 
 
-def _host():
-    """Returns a name that differs between hosts, and between the network namespaces of one, such as
-    those of pods: their ranks cannot meet."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return f"{file.read().strip()} {os.stat('/proc/self/ns/net').st_ino}"
-    except OSError:
-        return platform.node()
-
-
 def join(group, timeout):
-    """Returns the communicator of a process group of torch, or of the launcher's processes. If the
-    ranks of the process group are on several hosts, raises on all of them."""
+    """Returns the communicator of a process group of torch, or of the launcher's processes."""
     if isinstance(group, Communicator):
         return group
     if group is None:
         return Communicator(timeout=timeout)
-    torch = sys.modules.get("torch")  # A process group exists only if its program has imported it.
-    kind = getattr(getattr(torch, "distributed", None), "ProcessGroup", None)
-    if kind is None or not isinstance(group, kind):
+    try:
+        return Communicator(group=group, timeout=timeout)
+    except TypeError:
         raise TypeError(f"group is {type(group).__name__}, expected a process group of "
-                        "torch.distributed, a peerbus.Communicator, or None")
-    dist = torch.distributed
-    ranks = dist.get_process_group_ranks(group) if hasattr(dist, "get_process_group_ranks") \
-        else list(range(dist.get_world_size(group)))
-    told = [None] * len(ranks)
-    dist.all_gather_object(told, (_host(), f"{os.getpid()}-{os.urandom(8).hex()}"), group=group)
-    hosts = [host for host, _ in told]
-    away = [rank for rank, host in enumerate(hosts) if host != hosts[0]]
-    if away:
-        raise c.Error(9, f"the ranks of the process group are on {len(set(hosts))} hosts or in as many "
-                         f"network namespaces (rank {away[0]} is not on that of rank 0), expected one "
-                         "host: start a group of the ranks of each host")
-    job = told[0][1]  # Drawn by the first rank of the group.
-    return Communicator(rank=dist.get_rank(group), size=dist.get_world_size(group), job=job, port=1,
-                        timeout=timeout)
+                        "torch.distributed, a peerbus.Communicator, or None") from None
 
 
 class Handle(tuple):

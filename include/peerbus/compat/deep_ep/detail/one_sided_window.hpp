@@ -20,6 +20,8 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/optional_calls.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 namespace peerbus::deep_ep::detail {
 
@@ -99,7 +101,7 @@ class window_maker {
   template <transport Transport>
   explicit window_maker(communicator<Transport>& comm)
       : group_{&comm},
-        is_direct_{direct_transport<Transport>},
+        is_direct_{reach_of(comm.bus()) == peer_reach::all},
         make_{[&comm](std::size_t bytes, std::size_t signals, deadline until) {
           return make_any_window(comm, {.bytes = bytes, .signals = signals}, until);
         }} {}

@@ -19,7 +19,6 @@
 #include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/bootstrap/rendezvous_options.hpp>
-#include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/bootstrap/tcp_settings.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -37,8 +36,8 @@ inline std::string name_of_host() {
   return name.data();
 }
 
-/// The text that an engine such as MPI carries from rank 0 to the other ranks, so that they can
-/// meet. The engine carries nothing else.
+/// The text that something else, such as MPI, carries from rank 0 to the other ranks, so that they
+/// can meet.
 struct invitation {
   static constexpr std::string_view format = "peerbus invitation 1";
   static constexpr std::string_view refusal = "peerbus refusal 1";
@@ -103,10 +102,13 @@ struct invitation {
     return read;
   }
 
-  /// Collective: meets the other ranks.
-  /// Throws: `error` as the constructors of `environment_bootstrap` and `tcp_bootstrap`.
-  [[nodiscard]] std::unique_ptr<bootstrap> meet(std::size_t rank, std::size_t size,
-                                                deadline until) const {
+  /// Collective: meets the other ranks. `over_network(settings, until)` makes the bootstrap of
+  /// ranks on several hosts. `host` is the name of this rank's host, or empty. Throws: `error` as
+  /// the constructor of `environment_bootstrap` and as `over_network`.
+  template <class OverNetwork>
+  [[nodiscard]] std::unique_ptr<bootstrap> meet(std::size_t rank, std::size_t size, deadline until,
+                                                OverNetwork&& over_network,
+                                                const std::string& host = {}) const {
     if (is_one_host) {
       launch_settings settings;
       settings.rank = settings.local_rank = rank;
@@ -123,12 +125,13 @@ struct invitation {
     settings.port = place.port;
     settings.secret = secret;
     settings.job = job;
+    settings.host = host;
     try {
-      return std::make_unique<tcp_bootstrap>(settings, until);
+      return over_network(settings, until);
     } catch (const error& problem) {
       throw error{problem.code(),
                   concat("ranks on several hosts, whose place is on the host of rank 0, '",
-                         place.address, "' (meeting_options::address): ", problem.text())};
+                         place.address, "' (rendezvous_options::address): ", problem.text())};
     }
   }
 };

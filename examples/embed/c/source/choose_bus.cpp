@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+#include "choose_bus.hpp"
+
+#include <pthread.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/transport/loopback.hpp>
+#include <peerbus/transport/unified_bus.hpp>
+
+#include "module.hpp"
+
+namespace peerbus::c_library {
+
+namespace {
+
+std::atomic<std::uint64_t> forks{0};
+
+/// Makes children by fork notice that they are.
+void watch_forks() {
+  // order: relaxed; a child by fork has one thread.
+  static const int failure =
+      ::pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+  if (failure != 0) throw error{errc::system, "pthread_atfork failed"};
+}
+
+/// In the order of PEERBUS_AUTOMATIC_TRANSPORT and so on.
+constexpr std::array names{"automatic", "unified_bus", "planes", "planes_verbs", "fabric", "verbs"};
+
+std::string_view text_or_empty(const char* text) noexcept {
+  return text == nullptr ? std::string_view{} : std::string_view{text};
+}
+
+/// Returns the transport that all ranks are to have. Collective.
+std::int32_t agreed_transport(bootstrap& boot, const peerbus_comm_options& options,
+                              deadline until) {
+  const auto asked = static_cast<std::size_t>(options.transport);
+  const auto objection = objection_of("a transport", [&] {
+    if (options.transport < 0 || asked >= names.size())
+      throw error{errc::invalid_argument, concat("options.transport is ", options.transport,
+                                                 ", expected 0 to ", names.size() - 1)};
+  });
+  const std::array values{
+      declared{"transport", objection ? std::string_view{} : std::string_view{names[asked]}},
+      declared{"provider", text_or_empty(options.provider)}};
+  agree(boot, "the transport of a communicator", values, until, objection);
+  if (options.transport != PEERBUS_AUTOMATIC_TRANSPORT) return options.transport;
+  return boot.near_ranks().size() == boot.size() ? PEERBUS_UNIFIED_BUS : PEERBUS_PLANES;
+}
+
+/// Returns the ranks that share memory with this one, as a text.
+std::string near_text(const bootstrap& boot) {
+  std::string text;
+  for (const rank_id rank : boot.near_ranks())
+    text += concat(text.empty() ? "" : ", ", rank.index());
+  return text;
+}
+
+}  // namespace
+
+std::uint64_t fork_count() noexcept {
+  return forks.load(std::memory_order_relaxed);  // order: relaxed; as in `watch_forks`.
+}
+
+chosen_bus choose_bus(bootstrap& boot, const peerbus_comm_options& options,
+                      const std::shared_ptr<interruption>& stop, deadline until) {
+  watch_forks();
+  chosen_bus chosen;
+  if (boot.addresses() == address_space::shared) {
+    chosen.name = "loopback";
+    chosen.made.emplace(interruptible<loopback>{loopback{boot}, stop});
+    return chosen;
+  }
+  const std::int32_t wanted = agreed_transport(boot, options, until);
+  chosen.name = names[static_cast<std::size_t>(wanted)];
+  if (wanted == PEERBUS_UNIFIED_BUS) {
+    if (boot.near_ranks().size() != boot.size())  // The same on all ranks.
+      throw agreed_error{
+          errc::unsupported,
+          concat("unified_bus needs all ranks on one host, in one network namespace "
+                 "and of one user; rank ",
+                 boot.rank().index(), " shares memory with ranks ", near_text(boot), " of ",
+                 boot.size(), ", expected all of them, or the transport planes")};
+    if (!boot.passes_descriptors()) {
+      std::vector<rank_id> every;
+      for (const rank_id rank : all_ranks{boot.size()}) every.push_back(rank);
+      chosen.of_host = boot.subgroup(every, until);
+    }
+    chosen.made.emplace(
+        interruptible<unified_bus>{unified_bus{chosen.of_host ? *chosen.of_host : boot}, stop});
+    return chosen;
+  }
+  const bool by_verbs = wanted == PEERBUS_PLANES_VERBS || wanted == PEERBUS_VERBS;
+  const bool has_planes = wanted == PEERBUS_PLANES || wanted == PEERBUS_PLANES_VERBS;
+  const module* const loaded =
+      on_all_ranks(boot, concat("the transport ", chosen.name), until,
+                   [&] { return &load(by_verbs ? verbs_module : fabric_module); });
+  const network_place place{std::string{text_or_empty(options.provider)},
+                            std::string{text_or_empty(options.device)}, until};
+  chosen.made.emplace(interruptible<bus>{
+      has_planes ? loaded->make_planes(boot, place) : loaded->make(boot, place), stop});
+  return chosen;
+}
+
+}  // namespace peerbus::c_library
