@@ -540,3 +540,35 @@ struct near_miss : complete {
 };
 static_assert(peerbus::transport<near_miss>, "get_private is not named");
 #endif
+
+#if PEERBUS_CASE == 53
+// case 53: expect "static.assert.*failed.*reach says which of nothing"
+struct near_miss : complete {
+  static constexpr peerbus::transport_refinements refines{.reach = true};
+  using complete::complete;
+  [[nodiscard]] peerbus::peer_reach reach() const noexcept;
+  [[nodiscard]] errc wait_at(rank_id, const window&, signal_id, std::uint64_t, deadline,
+                             std::optional<rank_id>) noexcept;
+  [[nodiscard]] std::uint64_t value_at(rank_id, const window&, signal_id) const noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "reach says which of nothing");
+#endif
+
+#if PEERBUS_CASE == 54
+// case 54: expect "static.assert.*failed.*reach without the signals of peers"
+struct near_miss : complete_partly_direct {
+  static constexpr peerbus::transport_refinements refines{.find_peer_memory = true, .reach = true};
+  using complete_partly_direct::complete_partly_direct;
+  [[nodiscard]] peerbus::peer_reach reach() const noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "reach without the signals of peers");
+#endif
+
+#if PEERBUS_CASE == 55
+// case 55: expect "static.assert.*failed.*reach is not named"
+struct near_miss : complete_partly_direct {
+  using complete_partly_direct::complete_partly_direct;
+  [[nodiscard]] peerbus::peer_reach reach() const noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "reach is not named");
+#endif

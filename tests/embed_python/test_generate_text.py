@@ -3,11 +3,14 @@
 
 import argparse
 import contextlib
+import ctypes
 import io
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from unittest import mock
 
@@ -24,6 +27,31 @@ def ended(*command, expected=0):
     printed = done.stdout + done.stderr
     assert done.returncode == expected, f"ended with {done.returncode}:\n{printed}"
     return printed
+
+
+def end_with_parent():
+    """Lets the kernel end this process when the one that started it ends."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def namespaces():
+    """Returns a process that keeps namespaces of a host, or None if they cannot be made."""
+    keeper = subprocess.Popen(["unshare", "--net", "--uts", "--mount", "cat"], stdin=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, preexec_fn=end_with_parent)
+    own = os.readlink("/proc/self/ns/net")
+    while keeper.poll() is None:  # Until it has them; it ends if it may not.
+        if os.readlink(f"/proc/{keeper.pid}/ns/net") != own:
+            return keeper
+        time.sleep(0.01)
+    return None
+
+
+def entering(host):
+    return ["nsenter", "--target", str(host.pid), "--net", "--uts", "--mount"]
+
+
+def within(host, *command):
+    subprocess.run([*entering(host), *command], check=True)
 
 
 @needs_torch
@@ -47,6 +75,37 @@ class Tests(unittest.TestCase):
                      EXAMPLE, *SMALL)
         for words in ("2 ranks and one process agree", "[4] ", "unrestricted (peerbus, on CPUs): takes every call"):
             self.assertIn(words, text)
+
+    def test_two_hosts(self):
+        """Two hosts of two ranks, as torchrun starts them: network namespaces with names and mounts of their
+        own, which a pair of virtual interfaces joins."""
+        hosts = [namespaces() for _ in range(2)]
+        try:
+            if None in hosts:
+                self.skipTest("no namespaces can be made here")
+            names = [f"pbt{os.getpid() % 100000}{side}" for side in "ab"]
+            subprocess.run(["ip", "link", "add", names[0], "netns", str(hosts[0].pid), "type", "veth",
+                            "peer", "name", names[1], "netns", str(hosts[1].pid)], check=True)
+            for i, host in enumerate(hosts):
+                within(host, "hostname", f"host{i}")
+                within(host, "ip", "addr", "add", f"10.77.0.{i + 1}/24", "dev", names[i])
+                within(host, "ip", "link", "set", names[i], "up")
+                within(host, "ip", "link", "set", "lo", "up")
+            ranks = []
+            for rank in range(4):
+                variables = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank % 2), WORLD_SIZE="4",
+                                 LOCAL_WORLD_SIZE="2", MASTER_ADDR="10.77.0.1", MASTER_PORT="29500",
+                                 GLOO_SOCKET_IFNAME=names[rank // 2], OMP_NUM_THREADS="1")
+                ranks.append(subprocess.Popen(
+                    [*entering(hosts[rank // 2]), sys.executable, "-m", "peerbus.deep_ep.run", EXAMPLE,
+                     *SMALL], env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                    text=True, preexec_fn=end_with_parent))
+            texts = [rank.communicate(timeout=100)[0] for rank in ranks]
+            self.assertEqual([rank.returncode for rank in ranks], [0] * 4, "\n".join(texts))
+            self.assertIn("4 ranks and one process agree: 0 of 6 texts differ", texts[0])
+        finally:
+            for host in filter(None, hosts):
+                host.communicate()  # It ends with its input.
 
     def test_ranks(self):
         """4 ranks have different numbers of prompts, and of 8 ranks 2 have none."""

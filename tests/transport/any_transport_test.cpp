@@ -35,6 +35,7 @@
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "support/indirect.hpp"
+#include "support/partly_direct.hpp"
 #include "support/ranks.hpp"
 
 namespace any_transport_test {
@@ -328,6 +329,40 @@ TEST_CASE("windows go on with the transport that theirs was moved to") {
           test::expect(bus.peer_memory(at, boot.rank()) == bus.local(at).data(), "the own part");
           static_cast<void>(boot.allgather({}, soon(), "end"));
         }) == 0);
+}
+
+TEST_CASE("an any_transport reaches the memory that its transport does") {
+  const int status = peerbus::run_threads(4, [](bootstrap& boot) {
+    const auto check = [&](any_transport bus, peerbus::peer_reach reach, auto is_near) {
+      test::expect(bus.reach() == reach && peerbus::reach_of(bus) == reach, "the reach");
+      const auto at = bus.make_window({.bytes = 64, .signals = 1}, soon());
+      for (const rank_id peer : peerbus::all_ranks{4}) {
+        std::byte* const part = bus.find_peer_memory(at, peer);
+        test::expect((part != nullptr) == is_near(peer), "the memory of rank ", peer.index());
+        if (part != nullptr) part[boot.rank().index()] = std::byte{7};
+      }
+      for (const rank_id peer : peerbus::all_ranks{4})
+        test::expect_ok(bus.signal(peer, at, signal_id{0}, 1), "signal");
+      static_cast<void>(boot.allgather({}, soon(), "all have written"));
+      for (const rank_id peer : peerbus::all_ranks{4})
+        test::expect((bus.local(at)[peer.index()] == std::byte{7}) == is_near(peer), "stores of ",
+                     peer.index());
+      const errc code = bus.wait_at(rank_id{0}, at, signal_id{0}, 1, soon(), std::nullopt);
+      test::expect_code(code, reach == peerbus::peer_reach::all ? errc::ok : errc::unsupported,
+                        "a signal of rank 0");
+      static_cast<void>(boot.allgather({}, soon(), "end"));
+    };
+    const rank_id own = boot.rank();
+    check(any_transport{peerbus::loopback{boot}}, peerbus::peer_reach::all,
+          [](rank_id) { return true; });
+    check(any_transport{test::partly_direct<peerbus::loopback>{boot}}, peerbus::peer_reach::near,
+          [own](rank_id peer) { return peer.index() % 2 == own.index() % 2; });
+    check(any_transport{test::indirect<peerbus::loopback>{boot}}, peerbus::peer_reach::none,
+          [own](rank_id peer) { return peer == own; });
+    check(any_transport{any_transport{peerbus::loopback{boot}}}, peerbus::peer_reach::all,
+          [](rank_id) { return true; });
+  });
+  CHECK(status == 0);
 }
 
 TEST_CASE("an any_transport takes over what an any_direct_transport holds") {
