@@ -318,6 +318,7 @@ class Tests(unittest.TestCase):
     def test_operations(self):
         for ranks in (1, 2, 3, 4):
             run(ranks, everything)
+        run(3, everything, hosts=2)
 
     @needs_torch
     def test_torch(self):

@@ -608,10 +608,12 @@ class Tests(unittest.TestCase):
     def test_expanded(self):
         for ranks in (1, 5):
             run(ranks, expanded)
+        run(4, expanded, hosts=2)
 
     def test_by_rank(self):
         for ranks in (1, 8):
             run(ranks, by_rank)
+        run(4, by_rank, hosts=2)
 
     def test_arguments(self):
         run(2, arguments)
@@ -651,6 +653,7 @@ class Tests(unittest.TestCase):
     @needs_torch
     def test_planned(self):
         run(2, planned)
+        run(2, planned, hosts=2)
 
 
 if __name__ == "__main__":

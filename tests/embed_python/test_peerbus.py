@@ -1014,6 +1014,8 @@ def met_by_all_gather():
     raises(OSError, "the store died", peerbus.Communicator, rank, size, all_gather=broken)
     raises(peerbus.InvalidArgument, "all_gather returned 1 objects", peerbus.Communicator, rank, size,
            all_gather=lambda own: [own])
+    raises(TypeError, "port was given, expected nothing with all_gather", peerbus.Communicator, rank,
+           size, port=5, all_gather=all_gather)
     raises(TypeError, "secret was given, expected nothing with all_gather", peerbus.Communicator, rank,
            size, all_gather=all_gather, secret="x" * 16)
     raises(TypeError, "address was given, expected nothing without a rank", peerbus.Communicator,

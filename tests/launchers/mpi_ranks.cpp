@@ -68,7 +68,7 @@ void check_tcp() {
 void check_wrong_address() {
   peerbus::rendezvous_options options;
   if (rank_in(MPI_COMM_WORLD) == 0) options = {.address = "no-such-host.invalid", .over_tcp = true};
-  require_error(errc::system, {"no-such-host.invalid", "cannot be resolved", "meeting_options"},
+  require_error(errc::system, {"no-such-host.invalid", "cannot be resolved", "rendezvous_options"},
                 [&] { (void)mpi_bootstrap(MPI_COMM_WORLD, deadline::after(300ms), options); });
 }
 

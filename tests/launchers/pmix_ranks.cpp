@@ -35,7 +35,7 @@ void check_wrong_address(const pmix_proc_t& self) {
   peerbus::rendezvous_options options;
   if (self.rank == 0) options = {.address = "no-such-host.invalid", .over_tcp = true};
   require_error(
-      errc::system, {"no-such-host.invalid", "cannot be resolved", "meeting_options"},
+      errc::system, {"no-such-host.invalid", "cannot be resolved", "rendezvous_options"},
       [&] { (void)pmix_bootstrap(self, deadline::after(300ms), options, "wrong address"); });
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -32,15 +33,25 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> bootstrap_by_all_gather(
   if (rank >= size)
     throw error{errc::invalid_argument,
                 detail::concat("rank is ", rank, ", expected less than the size, ", size)};
-  if (options.host.size() > detail::host_identity::most_name_bytes)
-    throw error{errc::invalid_argument,
-                detail::concat("host has ", options.host.size(), " bytes, expected at most ",
-                               detail::host_identity::most_name_bytes)};
-  const detail::host_identity here{options.host};
+  // A name that is too long is told to all, so that no rank waits for this one.
+  constexpr std::size_t most = detail::host_identity::most_name_bytes;
+  struct entry {
+    detail::host_identity host;
+    std::uint64_t name_bytes;
+  };
+  const entry here{detail::host_identity{std::string_view{options.host}.substr(0, most)},
+                   options.host.size()};
   const auto hosts = gather(std::as_bytes(std::span{&here, 1}));
   bool is_one_host = true;
-  for (std::size_t start = 0; start < hosts.size(); start += sizeof here)
-    is_one_host = is_one_host && std::memcmp(&hosts[start], &here, sizeof here) == 0;
+  for (std::size_t r = 0; r < size; ++r) {
+    entry of_rank = here;
+    std::memcpy(&of_rank, &hosts[r * sizeof of_rank], sizeof of_rank);
+    if (of_rank.name_bytes > most)
+      throw error{errc::invalid_argument,
+                  detail::concat("the host of rank ", r, " has a name of ", of_rank.name_bytes,
+                                 " bytes, expected at most ", most)};
+    is_one_host = is_one_host && of_rank.host == here.host;
+  }
   detail::invitation own;  // It keeps the port, so it must live until all have met.
   std::array<char, 1024> text{};
   if (rank == 0) {

@@ -160,6 +160,11 @@ struct exchange_config {
   bool weights_at_combine = false;
   /// The type of the sums of groups, where tokens are relayed. Without relay it changes nothing.
   moe::relay_sums relay_sums = moe::relay_sums::bf16;
+  /// Refuses what would let the bits of a token's result depend on more than the token, its routing
+  /// and its outputs: layouts by rank, whose outputs are sums over the experts of a rank, and
+  /// relay, which adds up the sums of groups (`automatic` is then `never`). docs/reproducibility.md
+  /// says what a result then does not depend on. Costs nothing.
+  bool same_bits = false;
 };
 
 /// The value of `exchange_config::stream_from` for which all stores are plain.

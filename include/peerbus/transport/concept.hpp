@@ -122,10 +122,9 @@ struct transport_capabilities {
 ///     Each rank finds out for each peer, when `window` is made, whether it is possible. Returns
 ///     `unsupported` if it is not, or no longer; `out_of_range` if not all of it is memory that can
 ///     be read, and `target` may then hold some of it; `peer_dead` if the process is gone.
-///  22. `reach()` says for a transport with 14 whose peers' memory that finds: the same on all
-///  ranks,
-///     and always. If it is `all`, 13 holds, with `find_peer_memory` for `peer_memory`. Otherwise
-///     `wait_at` and `value_at` are for the caller's own part only.
+///  22. `reach()` tells at run time which peers' memory 14 finds. It is the same on all ranks and
+///     never changes. If it is `all`, 13 holds, with `find_peer_memory` for `peer_memory`.
+///     Otherwise `wait_at` and `value_at` are for the caller's own part only.
 ///
 /// Threads: different windows may be used by different threads at once; one window's data-path
 /// calls may come from several threads as long as they touch different bytes and signals.

@@ -3,8 +3,10 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -58,6 +60,18 @@ std::int32_t agreed_transport(bootstrap& boot, const peerbus_comm_options& optio
   return boot.near_ranks().size() == boot.size() ? PEERBUS_UNIFIED_BUS : PEERBUS_PLANES;
 }
 
+/// Returns how long calls that need a peer's calls wait for them: the limit of calls, if that is
+/// more than the transports' own, so that a rank which computes for longer does not break its
+/// links.
+std::chrono::milliseconds stall_timeout_of(const peerbus_comm_options& options) {
+  constexpr std::chrono::milliseconds least = std::chrono::seconds{30};
+  constexpr std::chrono::milliseconds most = std::chrono::hours{24 * 365};
+  if (options.timeout_ns < 0) return most;
+  const auto limit =
+      std::chrono::ceil<std::chrono::milliseconds>(std::chrono::nanoseconds{options.timeout_ns});
+  return std::clamp(limit, least, most);
+}
+
 /// Returns the ranks that share memory with this one, as a text.
 std::string near_text(const bootstrap& boot) {
   std::string text;
@@ -106,7 +120,8 @@ chosen_bus choose_bus(bootstrap& boot, const peerbus_comm_options& options,
       on_all_ranks(boot, concat("the transport ", chosen.name), until,
                    [&] { return &load(by_verbs ? verbs_module : fabric_module); });
   const network_place place{std::string{text_or_empty(options.provider)},
-                            std::string{text_or_empty(options.device)}, until};
+                            std::string{text_or_empty(options.device)}, stall_timeout_of(options),
+                            until};
   chosen.made.emplace(interruptible<bus>{
       has_planes ? loaded->make_planes(boot, place) : loaded->make(boot, place), stop});
   return chosen;

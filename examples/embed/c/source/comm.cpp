@@ -171,6 +171,8 @@ peerbus_code peerbus_comm_at(const peerbus_place* place, const peerbus_comm_opti
   return make_comm(comm, read, [&](peerbus::deadline until) {
     const auto given = read_struct(place, "place", offsetof(peerbus_place, secret));
     require(given.port <= 65535, "place.port is above 65535");
+    require(given.secret == nullptr || *given.secret != 0,
+            "place.secret is empty, expected 16 bytes or more, or NULL for ranks of one host");
     if (given.secret != nullptr) return load(tcp_module).meet(settings_of(given), until);
     require(given.host == nullptr,
             "place.host needs place.secret, by which ranks of several hosts "
@@ -224,8 +226,8 @@ peerbus_code peerbus_comm_subgroup(peerbus_comm* parent, const uint64_t* ranks, 
     if (given.meet_timeout_ns == 0) given.meet_timeout_ns = of_parent.meet_timeout_ns;
     if (given.transport == PEERBUS_AUTOMATIC_TRANSPORT) {
       given.transport = of_parent.transport;
-      given.provider = of_parent.provider;
-      given.device = of_parent.device;
+      if (given.provider == nullptr) given.provider = of_parent.provider;
+      if (given.device == nullptr) given.device = of_parent.device;
     }
     return given;
   };

@@ -42,6 +42,7 @@ exchange_request request_of(communicator<bus>& comm, const peerbus_exchange_conf
   config.output_attachment = given.output_attachment;
   config.note_bytes = given.note_bytes;
   config.relay = relay_of(given.relay);
+  config.same_bits = given.same_bits != 0;
   if (given.physical_to_logical != nullptr)
     config.physical_to_logical = {given.physical_to_logical, given.experts};
   if (given.stream_from != PEERBUS_STREAM_DEFAULT) config.stream_from = given.stream_from;
@@ -95,7 +96,7 @@ peerbus_code peerbus_exchange_create(peerbus_comm* comm, const peerbus_exchange_
   return guarded([&] {
     require_result(exchange, "exchange");
     const auto& members = usable(comm, "communicator").members;
-    const auto given = read_struct(config, "config");
+    const auto given = read_struct(config, "config", offsetof(peerbus_exchange_config, same_bits));
     const auto make = function_of(given.codec);
     auto calls = make(request_of(members->comm, given, deadline_of(members->comm, timeout_ns)));
     *exchange = std::make_unique<peerbus_exchange>(members, std::move(calls)).release();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -20,6 +21,7 @@ namespace peerbus::c_library {
 struct network_place {
   std::string provider;  ///< of libfabric; empty: the default
   std::string device;    ///< a domain of libfabric or a device of verbs; empty: the default
+  std::chrono::milliseconds stall_timeout;  ///< how long calls wait for a peer that takes nothing
   deadline until;
 };
 

@@ -5,7 +5,8 @@ Processes are the ranks, on one host or several. torchrun, mpirun, srun or a scr
 `Communicator()` joins them by the launcher's variables. docs/python.md explains the rest.
 
 Errors are exceptions (`Error` and its subclasses) with the same texts as in C++. A call releases the
-GIL, and Ctrl-C ends a call that waits; except in `Window.wait`, the communicator is then unusable.
+GIL, and Ctrl-C ends a call that waits (a put or a barrier between hosts may first wait until a peer
+takes what was put); except in `Window.wait`, the communicator is then unusable.
 In a child process by fork, calls of the parent's objects raise `InvalidArgument`.
 """
 
@@ -75,28 +76,26 @@ class Communicator(c.Object, Collectives):
         options = c.CommOptions(timeout_ns=c.nanoseconds(timeout),
                                 meet_timeout_ns=c.nanoseconds(meet_timeout),
                                 transport=c.place("transport", transport, TRANSPORTS),
-                                provider=provider and provider.encode(),
-                                device=device and device.encode())
+                                provider=c.text(provider), device=c.text(device))
         if (rank is None) != (size is None):
             raise TypeError(f"rank is {rank} and size is {size}, expected both, or neither for the "
                             "ranks of a launcher")
         unused = {"address": address, "secret": secret, "host": host, "all_gather": all_gather}
         if group is not None:
             del unused["address"], unused["host"]
-            _refuse_unused("with a group", rank=rank, job=job, **unused)
+            _refuse_unused("with a group", rank=rank, job=job, port=port or None, **unused)
             rank, size, gather = all_gather_of(group)
             handle = Meeting(rank, size, gather, address or own_address(), host).communicator(options)
         elif rank is None:
             _refuse_unused("without a rank and a size", job=job, **unused)
             handle = c.make("comm", c.lib.peerbus_comm_from_environment, ctypes.byref(options))
         elif all_gather is not None:
-            _refuse_unused("with all_gather", job=job, secret=secret)
+            _refuse_unused("with all_gather", job=job, port=port or None, secret=secret)
             handle = Meeting(rank, size, all_gather, address or own_address(),
                              host).communicator(options)
         else:
-            place = c.Place(rank=rank, size=size, port=port, job=job and job.encode(),
-                            address=address and address.encode(), secret=secret and secret.encode(),
-                            host=host and host.encode())
+            place = c.Place(rank=rank, size=size, port=port, job=c.text(job), address=c.text(address),
+                            secret=c.text(secret), host=c.text(host))
             handle = c.make("comm", c.lib.peerbus_comm_at, ctypes.byref(place),
                             ctypes.byref(options))
         self._adopt(handle)
@@ -288,10 +287,12 @@ class Exchange(c.Object):
     `codec` is one of `peerbus.CODECS`, `layout` one of `peerbus.LAYOUTS`. `attachments` are the bytes
     per token of up to four further tensors. `relay` is one of `peerbus.RELAYS`: whether a token for
     several ranks of another host crosses once, and is handed on there. On one host "always" is refused.
+    `same_bits` refuses what would let a token's result depend on other ranks or tokens.
     """
 
     def __init__(self, comm, *, experts, hidden, top_k, max_tokens, codec="bf16", layout="compact",
-                 in_flight=1, alignment=1, attachments=(), relay="never", timeout=None):
+                 in_flight=1, alignment=1, attachments=(), relay="never", same_bits=False,
+                 timeout=None):
         self.codec, self.hidden, self.top_k = codec, hidden, top_k
         self.attachments = list(attachments) + [0] * (4 - len(attachments))
         if len(attachments) > 4:
@@ -300,7 +301,7 @@ class Exchange(c.Object):
             codec=c.place("codec", codec, CODECS), layout=c.place("layout", layout, LAYOUTS),
             experts=experts, hidden=hidden,
             top_k=top_k, max_tokens=max_tokens, in_flight=in_flight, alignment=alignment,
-            relay=c.place("relay", relay, RELAYS),
+            relay=c.place("relay", relay, RELAYS), same_bits=int(same_bits),
             attachments=(ctypes.c_uint64 * 4)(
                 *[c.number(nbytes, "attachments") for nbytes in self.attachments]))
         super().__init__("exchange", c.make("exchange", c.lib.peerbus_exchange_create, comm,

@@ -78,7 +78,7 @@ class ExchangeConfig(Struct):
                 ("alignment", c_uint64), ("zero_gaps", c_uint32), ("relay", c_uint32),
                 ("attachments", c_uint64 * 4), ("output_attachment", c_uint64),
                 ("note_bytes", c_uint64), ("physical_to_logical", c_void_p),
-                ("stream_from", c_uint64)]
+                ("stream_from", c_uint64), ("same_bits", c_uint32), ("reserved", c_uint32)]
 
 
 class DispatchArgs(Struct):

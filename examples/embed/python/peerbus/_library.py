@@ -153,6 +153,11 @@ _collective = [getattr(lib, f"peerbus_{kind}_create")
                for kind in ("window", "exchange", "team", "channels", "pp")]
 
 
+def text(value):
+    """Returns a text as the library takes it. None stays None."""
+    return None if value is None else value.encode()
+
+
 def place(name, value, known):
     """Returns the index of `value` among the known values of the argument `name`."""
     if value not in known:

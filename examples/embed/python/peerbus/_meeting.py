@@ -2,6 +2,7 @@
 """How ranks that something else connects, such as a process group of torch, meet by it."""
 
 import ctypes
+import ipaddress
 import os
 import socket
 import sys
@@ -39,9 +40,11 @@ def own_address():
         kind, _, _, _, place = socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(kind, socket.SOCK_DGRAM) as probe:
             probe.connect(place)  # Sends nothing: the system chooses the way.
-            return probe.getsockname()[0]
+            own = probe.getsockname()[0]
     except OSError:
         return None
+    # Debian gives a host's own name a loopback address, which other hosts resolve to another.
+    return master if ipaddress.ip_address(own.split("%")[0]).is_loopback else own
 
 
 class Meeting:
@@ -52,7 +55,7 @@ class Meeting:
         self._all_gather, self._size = all_gather, size
         self.raw = c.Meeting(rank=rank, size=size,
                              all_gather=c.all_gather_function(self._gather),
-                             address=address and address.encode(), host=host and host.encode())
+                             address=c.text(address), host=c.text(host))
 
     def _gather(self, _context, own, everything, nbytes):
         try:

@@ -103,8 +103,8 @@ struct invitation {
   }
 
   /// Collective: meets the other ranks. `over_network(settings, until)` makes the bootstrap of
-  /// ranks on several hosts. `host` is the name of this rank's host, or empty. Throws: `error` as
-  /// the constructor of `environment_bootstrap` and as `over_network`.
+  /// ranks on several hosts. `host` is the name of this rank's host, or empty.
+  /// Throws: `error` as the constructor of `environment_bootstrap` and as `over_network`.
   template <class OverNetwork>
   [[nodiscard]] std::unique_ptr<bootstrap> meet(std::size_t rank, std::size_t size, deadline until,
                                                 OverNetwork&& over_network,

@@ -45,6 +45,7 @@ PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
   values.push_back({"chosen protocol", describe(chosen)});
   values.push_back({"relay", describe(config.relay)});
   values.push_back({"weights_at_combine", std::uint64_t{config.weights_at_combine}});
+  values.push_back({"same_bits", std::uint64_t{config.same_bits}});
   values.push_back({"relay_sums", config.relay_sums == relay_sums::f32 ? "f32" : "bf16"});
   group.agree("exchange", values, until, objection);
 }

@@ -10,8 +10,8 @@
 
 namespace peerbus::moe {
 
-/// The path of an exchange over a transport with that reach. `type` is a `row_path`. Its constructor
-/// takes the window of the exchange, its memory map and the codec.
+/// The path of an exchange over a transport with that reach. `type` is a `row_path`. Its
+/// constructor takes the window of the exchange, its memory map and the codec.
 template <peer_reach Reach, token_codec Codec>
 struct row_path_over {
   /// Rows are put, to all peers.

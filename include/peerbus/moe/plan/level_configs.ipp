@@ -57,6 +57,7 @@ PEERBUS_INLINE std::string obstacle_to_relay(const exchange_config& config,
                                              const layout_facts& layout,
                                              const layout_facts& far_layout) {
   using peerbus::detail::concat;
+  if (config.same_bits) return "same_bits is set, and relay adds up the sums of groups";
   std::size_t ranks = 0;
   for (const auto& group : groups.groups) ranks += group.size();
   const expert_placement dealt{config.experts, ranks};

@@ -115,6 +115,11 @@ PEERBUS_INLINE std::optional<error> objection_to(const exchange_config& config, 
     if (layout.alignment == 0 || layout.alignment > most)
       return wrong({"alignment is ", layout.alignment, " rows, expected 1 to ", most});
   if (auto why = objection_to_protocol(config, layout)) return why;
+  if (config.same_bits && layout.shape == block_shape::by_rank)
+    return wrong(
+        {"same_bits with layout ", layout.name,
+         ", whose outputs are sums over the experts that a rank holds; expected a layout by "
+         "expert"});
   if (ranks > max_ranks) return wrong({ranks, " ranks, expected at most ", max_ranks});
 
   if (config.hidden == 0 || config.hidden > max_hidden)

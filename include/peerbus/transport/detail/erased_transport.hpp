@@ -45,11 +45,11 @@ class erased_transport {
   /// Returns the part of a rank, also of this one, or nullptr if loads and stores do not reach it.
   [[nodiscard]] virtual std::byte* find_part(const erased_window& memory,
                                              rank_id rank) const noexcept = 0;
-  /// Returns `unsupported` if the transport is not direct.
+  /// Returns `unsupported` for another rank's signal, unless the transport has peers' signals.
   [[nodiscard]] virtual errc wait_at(rank_id owner, const erased_window& memory, signal_id id,
                                      std::uint64_t value, deadline until,
                                      std::optional<rank_id> awaited) noexcept = 0;
-  /// Returns 0 if the transport is not direct.
+  /// Returns 0 for another rank's signal, unless the transport has peers' signals.
   [[nodiscard]] virtual std::uint64_t value_at(rank_id owner, const erased_window& memory,
                                                signal_id id) const noexcept = 0;
   [[nodiscard]] virtual errc put(rank_id peer, const erased_window& memory, std::size_t offset,
@@ -111,23 +111,21 @@ class held_transport final : public erased_transport {
     else
       return nullptr;
   }
-  [[nodiscard]] errc wait_at([[maybe_unused]] rank_id owner,
-                             [[maybe_unused]] const erased_window& memory,
-                             [[maybe_unused]] signal_id id, [[maybe_unused]] std::uint64_t value,
-                             [[maybe_unused]] deadline until,
-                             [[maybe_unused]] std::optional<rank_id> awaited) noexcept override {
+  [[nodiscard]] errc wait_at(rank_id owner, const erased_window& memory, signal_id id,
+                             std::uint64_t value, deadline until,
+                             std::optional<rank_id> awaited) noexcept override {
     if constexpr (has_peer_signals<Held>)
       return bus_.wait_at(owner, held(memory), id, value, until, awaited);
     else
-      return errc::unsupported;
+      return owner == bus_.boot().rank() ? bus_.wait(held(memory), id, value, until, awaited)
+                                         : errc::unsupported;
   }
-  [[nodiscard]] std::uint64_t value_at([[maybe_unused]] rank_id owner,
-                                       [[maybe_unused]] const erased_window& memory,
-                                       [[maybe_unused]] signal_id id) const noexcept override {
+  [[nodiscard]] std::uint64_t value_at(rank_id owner, const erased_window& memory,
+                                       signal_id id) const noexcept override {
     if constexpr (has_peer_signals<Held>)
       return bus_.value_at(owner, held(memory), id);
     else
-      return 0;
+      return owner == bus_.boot().rank() ? bus_.value(held(memory), id) : 0;
   }
   [[nodiscard]] errc put(rank_id peer, const erased_window& memory, std::size_t offset,
                          std::span<const std::byte> source) noexcept override {

@@ -89,7 +89,8 @@ PEERBUS_API int32_t peerbus_launched(void);
  * Errors: PEERBUS_INVALID_ARGUMENT names a variable that is missing or wrong, PEERBUS_TIMED_OUT
  * names the ranks that did not come. Also PEERBUS_MISMATCH (other options on another rank),
  * PEERBUS_PEER_DEAD, PEERBUS_UNSUPPORTED (a transport that does not reach all ranks, a library that
- * a rank cannot load), PEERBUS_SYSTEM. `*comm` is then NULL.
+ * a rank cannot load), PEERBUS_SYSTEM. `*comm` is then NULL. All ranks fail alike, except that a rank
+ * that lacks libpeerbus_tcp.so has no way to tell the others, which time out.
  */
 PEERBUS_API peerbus_code peerbus_comm_from_environment(const peerbus_comm_options *options,
                                                        peerbus_comm **comm);
@@ -177,7 +178,8 @@ typedef int32_t (*peerbus_interrupt_function)(void *context);
  * poisoned. NULL removes the function. Making communicators, windows and exchanges does not call it.
  * The function may call the library. With the objects of the call that waits, it may only destroy
  * them. If the function forks, the call fails in the child with
- * PEERBUS_INVALID_ARGUMENT. For languages that handle signals between calls.
+ * PEERBUS_INVALID_ARGUMENT. Between hosts, a call that waits until a peer takes what was put to it (a
+ * flush, a barrier after puts) does not call it meanwhile. For languages that handle signals between calls.
  * Threads: not while a call waits.
  * Errors: PEERBUS_INVALID_ARGUMENT if `comm` is NULL.
  */

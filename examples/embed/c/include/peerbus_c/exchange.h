@@ -71,6 +71,9 @@ typedef struct peerbus_exchange_config {
   const uint32_t *physical_to_logical; /**< [experts] placement of experts; NULL: in order. Read only
                                             by peerbus_exchange_create */
   uint64_t stream_from;       /**< bytes of a batch from which stores bypass caches */
+  uint32_t same_bits;         /**< 1: refuses what would let a token's result depend on other ranks
+                                   or tokens (docs/reproducibility.md) */
+  uint32_t reserved;          /**< 0 */
 } peerbus_exchange_config;
 
 /**
@@ -154,7 +157,7 @@ PEERBUS_API peerbus_code peerbus_combine_recv(peerbus_exchange *exchange, uint64
                                               const peerbus_combine_args *args);
 
 /** Sets `*output` to the place of the output of row `row`: bf16 [hidden]. With `outputs_at_home` it
- * lies at the home rank. Writable as `peerbus_received` says. Errors: PEERBUS_INVALID_ARGUMENT if
+ * lies at the home rank, if all ranks are near each other. Writable as `peerbus_received` says. Errors: PEERBUS_INVALID_ARGUMENT if
  * the batch is not received here or has no such row. */
 PEERBUS_API peerbus_code peerbus_output(peerbus_exchange *exchange, uint64_t ticket, uint64_t row,
                                         void **output);

@@ -30,9 +30,10 @@ typedef struct peerbus_row_use {
  * The rows that one dispatch brought to this rank, for all layouts.
  *
  * A block is a local expert, or, in layouts by rank, the whole rank. Rows are numbered through all
- * blocks, gaps included. The rows of block b from source rank r are rows first_rows[b * ranks + r]
- * and the counts[b * ranks + r] - 1 rows after it. Except in layouts with slots, the rows of a block
- * lie together, in the order of source ranks. Entry i of each array of rows belongs to row i.
+ * blocks, gaps included. The rows of block b from source r are rows first_rows[b * ranks + r]
+ * and the counts[b * ranks + r] - 1 rows after it. Sources are the ranks of the communicator, or where
+ * rows were relayed the near ranks of this one, which handed them on; `origins` tell the home. Except in layouts with slots, the rows of a block
+ * lie together, in the order of sources. Entry i of each array of rows belongs to row i.
  *
  * All pointers lead into memory of the exchange. They are valid until this rank has called
  * `peerbus_dispatch` or `peerbus_dispatch_send` `in_flight` more times on the exchange, refused calls
@@ -47,7 +48,7 @@ typedef struct peerbus_received {
   uint64_t rows;         /**< rows that arrived */
   uint64_t end;          /**< one more than the last row number that may be used, gaps included */
   uint64_t row_capacity; /**< entries of the arrays of rows */
-  uint64_t ranks;        /**< ranks of the communicator */
+  uint64_t ranks;        /**< number of sources */
   uint64_t blocks;       /**< blocks of this rank */
   uint64_t experts;      /**< experts of this rank */
 

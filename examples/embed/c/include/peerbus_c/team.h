@@ -32,8 +32,8 @@ typedef struct peerbus_team_options {
    * chosen. NULL: the costs that the library assumes. The tables of all ranks are equal. */
   const char *costs_file;
   /** The algorithm of operations that have several, wherever it is possible, PEERBUS_AUTOMATIC to
-   * PEERBUS_TWO_LEVELS. Elsewhere the costs decide. The ranks of this library load each other's pages.
-   * For such ranks only PEERBUS_ONE_SHOT is possible, and PEERBUS_TWO_SHOTS for all_reduce. */
+   * PEERBUS_TWO_LEVELS. Elsewhere the costs decide. Ranks of one host load each other's pages.
+   * For them only PEERBUS_ONE_SHOT is possible, and PEERBUS_TWO_SHOTS for all_reduce. */
   int32_t algorithm;
   /** Not 0: lets the costs choose PEERBUS_RING and PEERBUS_TWO_LEVELS, which reduce in another order
    * than that of ranks, for all reductions. Bits are still equal on every rank and in every run. */
@@ -73,7 +73,8 @@ PEERBUS_API peerbus_code peerbus_team_create(peerbus_comm *comm, const peerbus_t
  * peers read it where it lies, so that each byte moves once. Not collective. The caller destroys the
  * handle. It keeps the team and the memory of the window alive.
  *
- * All ranks call an operation with such a handle, or none does; otherwise it fails with
+ * If ranks are on several hosts, inputs are staged. Otherwise
+ * all ranks call an operation with such a handle, or none does, or it fails with
  * PEERBUS_MISMATCH. All give the same window, which is not checked. Input lies in this rank's part of
  * it, at any offset, which may differ between ranks; other input is refused. The `data` of
  * `peerbus_broadcast` counts as input on all ranks. Output may lie anywhere.

@@ -65,7 +65,8 @@ PEERBUS_API peerbus_code peerbus_window_get(peerbus_window *window, uint64_t pee
                                             void *target, uint64_t bytes);
 
 /** Adds `addend` to the 64-bit word at byte `offset`, a multiple of 8, of the peer's part. Sets
- * `*before` to its earlier value. Atomic among all ranks. */
+ * `*before` to its earlier value. Atomic among all ranks. Errors: PEERBUS_UNSUPPORTED if the network
+ * has no atomics, as libfabric's tcp. */
 PEERBUS_API peerbus_code peerbus_window_fetch_add(peerbus_window *window, uint64_t peer,
                                                   uint64_t offset, uint64_t addend,
                                                   uint64_t *before);

@@ -28,6 +28,7 @@ fabric make_network(bootstrap& boot, const network_place& place) {
   if (!place.provider.empty()) options.provider = place.provider;
   options.domain = place.device;
   options.setup_timeout = time_left(place);
+  options.stall_timeout = place.stall_timeout;
   return fabric{boot, options};
 }
 

@@ -27,6 +27,7 @@ verbs make_network(bootstrap& boot, const network_place& place) {
   peerbus::verbs_options options;
   options.device = place.device;
   options.setup_timeout = time_left(place);
+  options.stall_timeout = place.stall_timeout;
   return verbs{boot, options};
 }
 

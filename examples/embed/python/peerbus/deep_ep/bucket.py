@@ -82,8 +82,8 @@ class BucketBuffer(BufferBase):
     """DeepEP's BucketBuffer of version 2.5: memory of which lists of tensors are gathered and reduced.
 
     Collective, with equal sizes on all ranks. `group` as in `Buffer`, or a list of groups that share
-    the memory; the memory is a window of the first one, whose peers access tensors where they lie.
-    Operands of other groups are staged. `allocation_plan_or_num_bytes` is the size in bytes or a
+    the memory; the memory is a window of the first one, whose peers of one host access tensors where they lie.
+    Other operands are staged. `allocation_plan_or_num_bytes` is the size in bytes or a
     `BufferAllocator`, whose tensors then lie in the buffer. `sl_idx` and `explicitly_destroy` are
     accepted and have no meaning here; `num_gpu_timeout_secs` is the time limit of calls. `target` as
     in `Buffer`: what it refuses is refused on all ranks alike.

@@ -23,7 +23,7 @@ class BufferBase:
         self.explicitly_destroy, self.runtime = explicitly_destroy, None
 
     def _join(self, group, timeout):
-        """Joins the ranks of a group. Every rank reaches every other by loads and stores: one domain."""
+        """Joins the ranks of a group. They count as one domain, whose calls reach every rank."""
         self.comm, self.group = join(group, timeout), group
         self.runtime = self.comm
         self.rank_idx, self.num_ranks = self.comm.rank, self.comm.size
@@ -61,7 +61,7 @@ class BufferBase:
         return comm_stream
 
     def get_physical_domain_size(self):
-        """Returns (1, ranks): every rank reaches every other by loads and stores."""
+        """Returns (1, ranks): one domain, of one host or several, whose calls reach every rank."""
         return 1, self.num_ranks
 
     def get_logical_domain_size(self, allow_hybrid_mode=None):

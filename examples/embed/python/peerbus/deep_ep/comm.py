@@ -24,7 +24,7 @@ def get_comm_stream(buffer):
 
 
 def get_physical_domain_size(group_or_buffer):
-    """Returns (1, ranks): every rank reaches every other by loads and stores."""
+    """Returns (1, ranks): one domain, of one host or several, whose calls reach every rank."""
     group = getattr(group_or_buffer, "comm", group_or_buffer)
     return 1, group.size() if callable(group.size) else group.size
 

@@ -13,11 +13,12 @@ from .words import Words
 
 class Engram:
     """Tables of entries in a window. Entry i of a table lies at rank i // entries of a rank. A fetch
-    reads peers' memory by itself; no other rank takes part."""
+    reads peers' memory by itself; no other rank takes part, except that data from another host comes
+    during calls of that rank."""
 
     def __init__(self, comm, storage_bytes):
         """Does not communicate. The first `write` makes the window."""
-        self._comm, self._storage_bytes = comm, storage_bytes
+        self._comm, self._storage_bytes, self._near = comm, storage_bytes, set(comm.near_ranks)
         self._words, self._window, self._tables = None, None, []
 
     def write(self, call, storages, sfs, shapes=None):
@@ -86,10 +87,14 @@ class Engram:
         rows = empty_like(like, [ids.shape[0], ids.shape[1] * hidden])
         target = Bytes(rows, "rows").flat.reshape(ids.size, entry_bytes)
         owners, places = numpy.divmod(ids.reshape(-1), entries)
-        for rank in numpy.unique(owners):
-            part = self._window.part(rank)[begin:begin + entries * entry_bytes]
+        for rank in map(int, numpy.unique(owners)):
             here = owners == rank
-            target[here] = part.reshape(entries, entry_bytes)[places[here]]
+            if rank in self._near:
+                part = self._window.part(rank)[begin:begin + entries * entry_bytes]
+                target[here] = part.reshape(entries, entry_bytes)[places[here]]
+                continue
+            for i in numpy.flatnonzero(here):
+                target[i] = self._window.get(rank, begin + int(places[i]) * entry_bytes, entry_bytes)
         return rows, None if sf is None else _scales(sf, indices, is_by_column)
 
 
@@ -171,8 +176,8 @@ class EngramBuffer(BufferBase):
     def fetch(self, indices, num_qps=0, use_tma_aligned_col_major_sf=True):
         """Fetches the entries `indices`, int32 [layers, tokens, entries of a token], and returns for
         each layer a function that returns [tokens, entries of a token * hidden], or with scales a
-        pair. The memory is the results' own. Not collective: no other rank takes part or waits, and
-        bad indices raise on this rank alone."""
+        pair. The memory is the results' own. Not collective: no other rank waits, and bad
+        indices raise on this rank alone. Entries of another host come during calls of its ranks."""
         self._alive()
         call = "EngramBuffer.fetch"
         layers = 0 if self._config is None else len(self._config[0])

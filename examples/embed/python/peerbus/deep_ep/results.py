@@ -6,6 +6,7 @@ import sys
 
 from .. import Communicator
 from .. import _library as c
+from .._meeting import all_gather_of
 from .._tensors import empty_like, given, is_torch, pointer, result
 from .event import EventOverlap, Pending
 
@@ -37,10 +38,10 @@ def join(group, timeout):
     if group is None:
         return Communicator(timeout=timeout)
     try:
-        return Communicator(group=group, timeout=timeout)
-    except TypeError:
-        raise TypeError(f"group is {type(group).__name__}, expected a process group of "
-                        "torch.distributed, a peerbus.Communicator, or None") from None
+        all_gather_of(group)
+    except TypeError as problem:
+        raise TypeError(f"{problem}, a peerbus.Communicator, or None") from None
+    return Communicator(group=group, timeout=timeout)
 
 
 class Handle(tuple):

@@ -52,13 +52,16 @@ class WeightMover:
         window = self._window(slots, row_bytes)
         window.part(self._comm.rank)[:slots * row_bytes] = terms.reshape(-1)
         self._comm.barrier()
-        sums = sums.view(numpy.float32)
+        sums, near = sums.view(numpy.float32), set(self._comm.near_ranks)
         with numpy.errstate(all="ignore"):
             for rank, experts in enumerate(plan):
-                part = window.part(rank)[:slots * row_bytes].view(numpy.float32).reshape(slots, -1)
                 for slot, expert in enumerate(experts):
-                    if expert >= 0 and expert // local == self._comm.rank:
-                        sums[expert % local] += part[slot]
+                    if expert < 0 or expert // local != self._comm.rank:
+                        continue
+                    begin = slot * row_bytes
+                    row = window.part(rank)[begin:begin + row_bytes] if rank in near \
+                        else window.get(rank, begin, row_bytes)
+                    sums[expert % local] += row.view(numpy.float32)
         self._comm.barrier()  # Nobody writes again before all have read.
 
     def _agree(self, call, mapping, tensors):

@@ -38,7 +38,7 @@ def dist_print(s="", once_in_node=False):
 def init_dist(local_rank, num_local_ranks, seed=0):
     """Makes the default process group over gloo and returns (rank, number of ranks, a group of
     all). MASTER_ADDR, MASTER_PORT (8361), WORLD_SIZE and RANK have DeepEP's meaning: the last two
-    are those of nodes, which must all be this host."""
+    are those of nodes."""
     import torch
     import torch.distributed as dist
     os.environ.setdefault("USE_LIBUV", "0")  # Not every build of torch has libuv.
@@ -56,7 +56,7 @@ def init_dist(local_rank, num_local_ranks, seed=0):
 
 
 def get_physical_domain_size(group):
-    """Returns (1, ranks): every rank reaches every other by loads and stores."""
+    """Returns (1, ranks): one domain, of one host or several, whose calls reach every rank."""
     return comm.get_physical_domain_size(group)
 
 
@@ -66,7 +66,7 @@ def get_logical_domain_size(group, allow_hybrid_mode=True):
 
 
 def check_nvlink_connections(group):
-    """Does nothing: ranks of one host reach each other's memory."""
+    """Does nothing: there are no links to check."""
 
 
 def check_torch_deterministic():
