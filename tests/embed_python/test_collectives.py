@@ -550,7 +550,7 @@ def everything():
     if comm.size > 1:
         halves(comm)
         if comm.transport == "unified_bus":  # Which leaves no choice.
-        algorithms(comm)
+            algorithms(comm)
         refusals(comm)
     lifetimes(comm)
 
