@@ -29,21 +29,21 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
                                                  layout_by_rank<Layout>);
   });
   const std::size_t per_core = detail::ranks_per_core(comm_.bus().boot());
-  const auto far_of = [&](std::size_t ranks) {
-    exchange_config far = ranks_->configs(config_, groups, ranks, groups.own_group).far;
-    far.stream_from = detail::stream_from(given, ranks, per_core);
+  const auto far_of = [&](std::size_t members) {
+    exchange_config far = ranks_->configs(config_, groups, members, groups.own_group).far;
+    far.stream_from = detail::stream_from(given, members, per_core);
     return far;
   };
   const auto near_of = [&](std::size_t number) {
     exchange_config near = ranks_->configs(config_, groups, 1, number).near;
-    const std::size_t ranks = groups.groups[number].size();
-    near.stream_from = detail::stream_from(given, ranks, per_core);
+    const std::size_t members = groups.groups[number].size();
+    near.stream_from = detail::stream_from(given, members, per_core);
     if constexpr (automatic_layout<Layout>) {
       near.protocol = given.protocol;
       near.costs = given.costs;
       near.protocol =
           detail::chosen_protocol(near, detail::codec_facts::of<Codec>(near.hidden), "direct",
-                                  ranks, layout.geometry(near, ranks).copies_per_token);
+                                  members, layout.geometry(near, members).copies_per_token);
       near.costs = nullptr;
     }
     return near;
@@ -55,29 +55,29 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
     std::size_t bytes = 0;
     std::size_t signals = 0;
     for (std::size_t i = 0; i < count; ++i) {
-      const auto [map, ranks] = map_of_part(i);
+      const auto [map, members] = map_of_part(i);
       bytes = std::max(bytes, map.total);
-      signals = std::max(signals, detail::control_messages::signals(map, ranks));
+      signals = std::max(signals, detail::control_messages::signals(map, members));
     }
     return make_window(bytes, signals, until);
   };
   struct sized {
     memory_map map;
-    std::size_t ranks;
+    std::size_t members;
   };
-  const auto far_map = [&](std::size_t ranks) {
-    const exchange_config far = far_of(ranks);
-    return map_of(far, rank_major{}.geometry(far, ranks), ranks, far_needs);
+  const auto far_map = [&](std::size_t members) {
+    const exchange_config far = far_of(members);
+    return map_of(far, rank_major{}.geometry(far, members), members, far_needs);
   };
   const auto near_map = [&](std::size_t number) {
     const exchange_config near = near_of(number);
-    const std::size_t ranks = groups.groups[number].size();
-    return map_of(near, layout.geometry(near, ranks), ranks, near_needs);
+    const std::size_t members = groups.groups[number].size();
+    return map_of(near, layout.geometry(near, members), members, near_needs);
   };
 
   auto far_window = make(groups.columns(), [&](std::size_t number) {
-    const std::size_t ranks = groups.column(number).size();
-    return sized{far_map(ranks), ranks};
+    const std::size_t members = groups.column(number).size();
+    return sized{far_map(members), members};
   });
   auto near_window = make(groups.count(), [&](std::size_t number) {
     return sized{near_map(number), groups.groups[number].size()};
