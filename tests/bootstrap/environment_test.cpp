@@ -397,7 +397,8 @@ TEST_CASE("environment: tools are told what a launcher has set, and what is wron
   CHECK(reads({}, {}));
   CHECK(reads({{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}}, {"PMI_RANK", 1, "", ""}));
   CHECK(reads({{"RANK", "0"}, {"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "4"}},
-              {"RANK", std::nullopt, "", "MASTER_ADDR is not set"}));
+              {"RANK", std::nullopt, "LOCAL_WORLD_SIZE is 4 but WORLD_SIZE is 8",
+               "MASTER_ADDR is not set"}));
   CHECK(reads(
       {{"RANK", "0"}, {"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "4"}, {"MASTER_ADDR", "10.0.0.1"}},
       {"RANK", 0, "LOCAL_WORLD_SIZE is 4 but WORLD_SIZE is 8", ""}));

@@ -23,6 +23,8 @@
 /// Ranks that are started through C's interface.
 namespace embed_c {
 
+inline constexpr std::int64_t second = 1'000'000'000;  ///< in the unit of C's time limits
+
 enum class kind {
   threads,
   processes,
@@ -68,12 +70,12 @@ inline int run_hosts(std::size_t ranks, std::size_t hosts, peerbus_rank_function
     if (join_hosts(boot, boot.rank().index() * hosts / ranks, options, &comm) != PEERBUS_OK)
       test::fail("joining: ", peerbus_last_error());
     const int status = rank(comm, context);
+    // A rank that leaves waits a moment only for peers to take what it has sent.
+    static_cast<void>(peerbus_comm_barrier(comm, 10 * second));
     peerbus_comm_destroy(&comm);
     return status;
   });
 }
-
-inline constexpr std::int64_t second = 1'000'000'000;  ///< in the unit of C's time limits
 
 /// Calls `body(comm)` on `ranks` ranks. Returns the greatest status: 1 for a rank whose body threw.
 template <class Body>
