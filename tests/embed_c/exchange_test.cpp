@@ -342,7 +342,9 @@ TEST_CASE("ranks of two hosts, in one level and with relay") {
                   auto config = config_of(codec, layout);
                   config.relay = relay;
                   config.in_flight = relay == PEERBUS_RELAY_ALWAYS ? 2 : 1;
-                  embed_c::check_round(comm, config, embed_c::all_codecs()[codec], layout % 2 != 0);
+                  embed_c::check_round(comm, config,
+                                       embed_c::all_codecs()[static_cast<std::size_t>(codec)],
+                                       layout % 2 != 0);
                 }
           }) == 0);
 }
