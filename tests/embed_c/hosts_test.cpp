@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <peerbus.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <cstddef>
@@ -13,6 +16,8 @@
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/local.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/unique_fd.hpp>
 
 #include "embed_c/ranks_of_c.hpp"
 
@@ -43,6 +48,23 @@ template <class Rank>
 void on_processes(std::size_t ranks, Rank rank) {
   if (embed_c::has_hosts)
     CHECK(peerbus::run_local(ranks, [&](peerbus::bootstrap& boot) { rank(boot); }) == 0);
+}
+
+/// Returns a port that nobody listens at, the same on all ranks.
+std::uint32_t port_of_rank_0(peerbus::bootstrap& boot) {
+  sockaddr_in place{};
+  place.sin_family = AF_INET;
+  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const peerbus::unique_fd probe{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  socklen_t bytes = sizeof place;
+  auto* const address = reinterpret_cast<sockaddr*>(&place);
+  if (::bind(probe.get(), address, bytes) != 0 || ::getsockname(probe.get(), address, &bytes) != 0)
+    test::fail("no free port");
+  const auto* const port = reinterpret_cast<const std::byte*>(&place.sin_port);
+  const auto given = boot.allgather({.bytes = {port, port + sizeof place.sin_port}, .fd = {}},
+                                    peerbus::deadline::never(), "a port");
+  std::memcpy(&place.sin_port, given.front().bytes.data(), sizeof place.sin_port);
+  return ntohs(place.sin_port);
 }
 
 /// Bytes that a rank puts.
@@ -207,7 +229,8 @@ TEST_CASE("processes that meet at an address with a secret") {
     place.struct_bytes = sizeof place;
     place.rank = boot.rank().index();
     place.size = boot.size();
-    place.port = 29873;
+    place.port = port_of_rank_0(boot);
+    place.job = "hosts_test";
     place.secret = "nobody can guess this";
     place.host = host.c_str();
     peerbus_comm* comm = nullptr;

@@ -16,9 +16,9 @@ namespace {
 /// Returns the folder of this library with a slash at its end, or nothing if it cannot be told.
 std::string own_folder() {
   Dl_info found{};
-  if (::dladdr(reinterpret_cast<const void*>(&peerbus_version), &found) == 0 ||
-      found.dli_fname == nullptr)
-    return {};
+  // Not a function of the interface: a program may have its own address for that.
+  static const char here = 0;
+  if (::dladdr(&here, &found) == 0 || found.dli_fname == nullptr) return {};
   const std::string path{found.dli_fname};
   return path.substr(0, path.rfind('/') + 1);
 }

@@ -355,8 +355,9 @@ class Team(c.Object, Collectives):
     `algorithm`, one of `peerbus.ALGORITHMS`, is taken by operations that have several, wherever it is
     possible. Elsewhere costs decide. `costs` is the path of a file with measured costs, as
     `coll_bench --costs-to` writes it; ranks may have the file in different places, with equal text.
-    `may_reorder` lets costs choose "ring" and "two_levels" for all reductions. These ranks load each
-    other's pages, so that only "one_shot" is possible, and "two_shots" for `all_reduce`.
+    `may_reorder` lets costs choose "ring" and "two_levels" for all reductions. Ranks of one
+    host load each other's pages, so that for them only "one_shot" is possible, and "two_shots" for
+    `all_reduce`.
     """
 
     def __init__(self, comm, scratch_bytes=0, one_shot_bytes=0, window_bytes=0, timeout=None,

@@ -41,7 +41,7 @@ def own_address():
         with socket.socket(kind, socket.SOCK_DGRAM) as probe:
             probe.connect(place)  # Sends nothing: the system chooses the way.
             own = probe.getsockname()[0]
-    except OSError:
+    except (OSError, UnicodeError):
         return None
     # Debian gives a host's own name a loopback address, which other hosts resolve to another.
     return master if ipaddress.ip_address(own.split("%")[0]).is_loopback else own

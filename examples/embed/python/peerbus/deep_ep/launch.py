@@ -60,7 +60,7 @@ def parse(made, words):
     """Returns the options of the arguments `words`. Ends the process if they are wrong."""
     options = made.parse_args(split(words))
     if options.hosts > (options.ranks or 1):
-        made.error(f"--hosts {options.hosts}, expected at most the ranks of -n, {options.ranks}")
+        made.error(f"--hosts {options.hosts}, expected at most the ranks of -n, {options.ranks or 'which is missing'}")
     if not options.program.startswith(_module) and not os.path.exists(options.program):
         made.error(f"there is no program {options.program}")
     return options
@@ -84,8 +84,9 @@ def run(options, **variables):
         if status != 0 and "RANK" not in environment:
             print("give -n N if the program does not start its ranks itself", file=sys.stderr)
         return status
-    port = 20000 + os.getpid() % 10000
+    port = 20000 + 2 * (os.getpid() % 5000)
     if options.hosts > 1:  # The port beside is for peerbus: a store of torch listens at the first.
+        environment.pop("PEERBUS_SECRET_FILE", None)
         environment.update(PEERBUS_SECRET=secrets.token_hex(16), PEERBUS_PORT=str(port + 1))
     host_of = [rank * options.hosts // options.ranks for rank in range(options.ranks)]
     ranks = []
