@@ -86,14 +86,12 @@ std::uint64_t fork_count() noexcept {
   return forks.load(std::memory_order_relaxed);  // order: relaxed; as in `watch_forks`.
 }
 
-chosen_bus choose_bus(bootstrap& boot, const peerbus_comm_options& options,
-                      const std::shared_ptr<interruption>& stop, deadline until) {
+bus choose_bus(bootstrap& boot, const peerbus_comm_options& options,
+               const std::shared_ptr<interruption>& stop, deadline until, bus_choice& chosen) {
   watch_forks();
-  chosen_bus chosen;
   if (boot.addresses() == address_space::shared) {
     chosen.name = "loopback";
-    chosen.made.emplace(interruptible<loopback>{loopback{boot}, stop});
-    return chosen;
+    return bus{interruptible<loopback>{loopback{boot}, stop}};
   }
   const std::int32_t wanted = agreed_transport(boot, options, until);
   chosen.name = names[static_cast<std::size_t>(wanted)];
@@ -110,9 +108,8 @@ chosen_bus choose_bus(bootstrap& boot, const peerbus_comm_options& options,
       for (const rank_id rank : all_ranks{boot.size()}) every.push_back(rank);
       chosen.of_host = boot.subgroup(every, until);
     }
-    chosen.made.emplace(
-        interruptible<unified_bus>{unified_bus{chosen.of_host ? *chosen.of_host : boot}, stop});
-    return chosen;
+    return bus{
+        interruptible<unified_bus>{unified_bus{chosen.of_host ? *chosen.of_host : boot}, stop}};
   }
   const bool by_verbs = wanted == PEERBUS_PLANES_VERBS || wanted == PEERBUS_VERBS;
   const bool has_planes = wanted == PEERBUS_PLANES || wanted == PEERBUS_PLANES_VERBS;
@@ -122,9 +119,8 @@ chosen_bus choose_bus(bootstrap& boot, const peerbus_comm_options& options,
   const network_place place{std::string{text_or_empty(options.provider)},
                             std::string{text_or_empty(options.device)}, stall_timeout_of(options),
                             until};
-  chosen.made.emplace(interruptible<bus>{
-      has_planes ? loaded->make_planes(boot, place) : loaded->make(boot, place), stop});
-  return chosen;
+  return bus{interruptible<bus>{
+      has_planes ? loaded->make_planes(boot, place) : loaded->make(boot, place), stop}};
 }
 
 }  // namespace peerbus::c_library

@@ -4,7 +4,6 @@
 #include <peerbus.h>
 
 #include <memory>
-#include <optional>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -17,17 +16,18 @@ namespace peerbus::c_library {
 /// The transport of every communicator of this library.
 using bus = any_transport;
 
-/// A transport, and what it stands on beside the bootstrap for which it was chosen.
-struct chosen_bus {
+/// What was chosen: the name of a transport, and what it stands on beside the bootstrap for which
+/// it was chosen. Outlives the transport.
+struct bus_choice {
   std::unique_ptr<bootstrap> of_host;  ///< which passes descriptors, if the other does not
   const char* name = "";
-  std::optional<bus> made;  ///< until a communicator takes it
 };
 
-/// Makes the transport that the options name, for the ranks of `boot`. Collective.
+/// Makes the transport that the options name, for the ranks of `boot`, and fills `chosen`.
+/// Collective.
 /// Throws, on all ranks: `error` mismatch if they name different ones, unsupported if one rank
 /// cannot load its library or a host is not shared, and what the transport throws.
-chosen_bus choose_bus(bootstrap& boot, const peerbus_comm_options& options,
-                      const std::shared_ptr<interruption>& stop, deadline until);
+bus choose_bus(bootstrap& boot, const peerbus_comm_options& options,
+               const std::shared_ptr<interruption>& stop, deadline until, bus_choice& chosen);
 
 }  // namespace peerbus::c_library

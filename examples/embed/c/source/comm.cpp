@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -142,8 +141,8 @@ group::group(bootstrap& boot, const peerbus_comm_options& options, std::unique_p
       provider_{options.provider == nullptr ? "" : options.provider},
       device_{options.device == nullptr ? "" : options.device},
       options_{options},
-      chosen_{choose_bus(boot, options, stop_, rendezvous_deadline(options))},
-      comm{*std::exchange(chosen_.made, std::nullopt), options_of(options)} {
+      comm{choose_bus(boot, options, stop_, rendezvous_deadline(options), chosen_),
+           options_of(options)} {
   options_.provider = provider_.c_str();
   options_.device = device_.c_str();
 }

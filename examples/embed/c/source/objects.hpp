@@ -41,7 +41,7 @@ class group {
   std::shared_ptr<interruption> stop_ = std::make_shared<interruption>();
   std::string provider_, device_;
   peerbus_comm_options options_;  ///< points to these two
-  chosen_bus chosen_;
+  bus_choice chosen_;
 
  public:
   communicator<bus> comm;
