@@ -33,8 +33,6 @@
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/concept.hpp>
-#include <peerbus/transport/decorator.hpp>
-#include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "micro/batch.hpp"
@@ -43,6 +41,7 @@
 #endif
 #include "micro/group.hpp"
 #include "support/clock.hpp"
+#include "support/put_only_bus.hpp"
 #include "support/statistics.hpp"
 
 namespace micro::erased_bench {
@@ -56,12 +55,6 @@ using micro::top_k;
 
 constexpr std::size_t experts = 16;
 constexpr std::size_t ranks = 2;
-
-/// A unified_bus that gives no addresses.
-using put_only_bus =
-    peerbus::transport_decorator<peerbus::unified_bus,
-                                 peerbus::transport_refinements{.signal_each = true}>;
-static_assert(!peerbus::direct_transport<put_only_bus>);
 
 /// An exchange over one of the transports, and how long its operations took.
 template <class Transport>
@@ -203,8 +196,8 @@ void add(const std::string& path) {
 [[maybe_unused]] const bool registered = [] {
   add<peerbus::unified_bus, peerbus::any_transport>("direct");
   add<peerbus::unified_bus, peerbus::unified_bus>("direct_control");
-  add<put_only_bus, peerbus::any_transport>("staged");
-  add<put_only_bus, put_only_bus>("staged_control");
+  add<bench::put_only_bus, peerbus::any_transport>("staged");
+  add<bench::put_only_bus, bench::put_only_bus>("staged_control");
 #if PEERBUS_BENCH_C
   for (const std::size_t tokens : {8U, 128U})
     benchmark::RegisterBenchmark(("erased/c/tokens:" + std::to_string(tokens)).c_str(), through_c,

@@ -28,9 +28,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/moe/protocol.hpp>
 #include <peerbus/transport/any_transport.hpp>
-#include <peerbus/transport/decorator.hpp>
 #include <peerbus/transport/loopback.hpp>
-#include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "examples/support/command_line.hpp"
@@ -42,15 +40,11 @@
 #include "support/network_options.hpp"
 #include "support/networks.hpp"
 #include "support/pin.hpp"
+#include "support/put_only_bus.hpp"
 
 namespace {
 
 using moe_costs::point;
-
-/// A unified_bus that gives no addresses.
-using put_only_bus =
-    peerbus::transport_decorator<peerbus::unified_bus,
-                                 peerbus::transport_refinements{.signal_each = true}>;
 
 struct options : bench::network_options {
   std::string transport = "ub";
@@ -126,7 +120,7 @@ int run_rank(peerbus::bootstrap& boot, const options& chosen, std::span<point> p
   if (chosen.transport == "ub")
     return run_over(chosen, points, peerbus::any_transport{peerbus::unified_bus{boot}});
   if (chosen.transport == "puts")
-    return run_over(chosen, points, peerbus::any_transport{put_only_bus{boot}});
+    return run_over(chosen, points, peerbus::any_transport{bench::put_only_bus{boot}});
   return bench::over_network(boot, chosen, chosen.transport, "moe_costs",
                              [&](auto bus) { return run_over(chosen, points, std::move(bus)); });
 }

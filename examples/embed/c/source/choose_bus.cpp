@@ -64,12 +64,8 @@ std::int32_t agreed_transport(bootstrap& boot, const peerbus_comm_options& optio
 /// more than the transports' own, so that a rank which computes for longer does not break its
 /// links.
 std::chrono::milliseconds stall_timeout_of(const peerbus_comm_options& options) {
-  constexpr std::chrono::milliseconds least = std::chrono::seconds{30};
-  constexpr std::chrono::milliseconds most = std::chrono::hours{24 * 365};
-  if (options.timeout_ns < 0) return most;
-  const auto limit =
-      std::chrono::ceil<std::chrono::milliseconds>(std::chrono::nanoseconds{options.timeout_ns});
-  return std::clamp(limit, least, most);
+  return std::clamp<std::chrono::milliseconds>(
+      options_of(options).timeout, std::chrono::seconds{30}, std::chrono::hours{24 * 365});
 }
 
 /// Returns the ranks that share memory with this one, as a text.
@@ -84,6 +80,15 @@ std::string near_text(const bootstrap& boot) {
 
 std::uint64_t fork_count() noexcept {
   return forks.load(std::memory_order_relaxed);  // order: relaxed; as in `watch_forks`.
+}
+
+communicator_options options_of(const peerbus_comm_options& given) {
+  communicator_options options;
+  if (given.timeout_ns < 0) options.timeout = std::chrono::milliseconds::max();
+  if (given.timeout_ns > 0)  // Rounded up, so that a short limit does not become none.
+    options.timeout =
+        std::chrono::ceil<std::chrono::milliseconds>(std::chrono::nanoseconds{given.timeout_ns});
+  return options;
 }
 
 bus choose_bus(bootstrap& boot, const peerbus_comm_options& options,

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/communicator.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/transport/any_transport.hpp>
 
@@ -15,6 +16,9 @@ namespace peerbus::c_library {
 
 /// The transport of every communicator of this library.
 using bus = any_transport;
+
+/// Returns the options of a communicator in the form of C++.
+communicator_options options_of(const peerbus_comm_options& given);
 
 /// What was chosen: the name of a transport, and what it stands on beside the bootstrap for which
 /// it was chosen. Outlives the transport.

@@ -37,15 +37,6 @@ peerbus_comm_options read_comm_options(const peerbus_comm_options* given) {
   return read_options(given, "options", offsetof(peerbus_comm_options, transport));
 }
 
-communicator_options options_of(const peerbus_comm_options& given) {
-  communicator_options options;
-  if (given.timeout_ns < 0) options.timeout = std::chrono::milliseconds::max();
-  if (given.timeout_ns > 0)  // Rounded up, so that a short limit does not become none.
-    options.timeout =
-        std::chrono::ceil<std::chrono::milliseconds>(std::chrono::nanoseconds{given.timeout_ns});
-  return options;
-}
-
 deadline rendezvous_deadline(const peerbus_comm_options& given) {
   return deadline_of(given.meet_timeout_ns).value_or(deadline::after(std::chrono::seconds{30}));
 }
@@ -108,16 +99,15 @@ bool may_have_other_hosts() {
   return !read_launch_environment().other_hosts.empty();
 }
 
-/// Returns the place as it is for ranks of several hosts.
-tcp_settings settings_of(const peerbus_place& place) {
-  tcp_settings settings;
+/// Returns what settings of one host and of several have in common, as `place` gives it.
+template <class Settings>
+Settings settings_of(const peerbus_place& place) {
+  Settings settings;
   settings.rank = place.rank;
   settings.size = place.size;
   if (place.port != 0) settings.port = static_cast<std::uint16_t>(place.port);
   if (place.address != nullptr) settings.address = place.address;
   if (place.job != nullptr) settings.job = place.job;
-  settings.host = host_of(place.host);
-  settings.secret = place.secret;
   return settings;
 }
 
@@ -172,17 +162,16 @@ peerbus_code peerbus_comm_at(const peerbus_place* place, const peerbus_comm_opti
     require(given.port <= 65535, "place.port is above 65535");
     require(given.secret == nullptr || *given.secret != 0,
             "place.secret is empty, expected 16 bytes or more, or NULL for ranks of one host");
-    if (given.secret != nullptr) return load(tcp_module).meet(settings_of(given), until);
+    if (given.secret != nullptr) {
+      auto of_hosts = settings_of<peerbus::tcp_settings>(given);
+      of_hosts.host = host_of(given.host);
+      of_hosts.secret = given.secret;
+      return load(tcp_module).meet(of_hosts, until);
+    }
     require(given.host == nullptr,
-            "place.host needs place.secret, by which ranks of several hosts "
-            "meet");
-    peerbus::launch_settings settings;
-    settings.rank = given.rank;
-    settings.size = given.size;
+            "place.host needs place.secret, by which ranks of several hosts meet");
+    auto settings = settings_of<peerbus::launch_settings>(given);
     settings.local_rank = given.rank;
-    if (given.port != 0) settings.port = static_cast<std::uint16_t>(given.port);
-    if (given.address != nullptr) settings.address = given.address;
-    if (given.job != nullptr) settings.job = given.job;
     return std::unique_ptr<peerbus::bootstrap>{
         std::make_unique<peerbus::environment_bootstrap>(settings, until)};
   });
