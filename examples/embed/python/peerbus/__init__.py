@@ -21,15 +21,15 @@ from ._library import (ANY_RANK, CODECS, RELAYS, TRANSPORTS, Error, InvalidArgum
 from ._bf16 import from_bf16, to_bf16
 from ._channels import Channels
 from ._collective import ALGORITHMS, Collectives, Team
-from ._exchange import LAYOUTS, Exchange, Received
+from ._exchange import LAYOUTS, Exchange, PendingBatch, Received
 from ._meeting import Meeting, all_gather_of, own_address
 from ._operands import REDUCTIONS
 from ._pending import Pending
 from ._tensors import view_of
 
 __all__ = ["ALGORITHMS", "ANY_RANK", "CODECS", "Channels", "Collectives", "Communicator", "Error",
-           "Exchange", "InvalidArgument", "LAYOUTS", "OutOfMemory", "PeerDead", "Pending", "Poisoned",
-           "REDUCTIONS", "RELAYS", "Received", "Refused", "TRANSPORTS", "Team", "TimedOut", "Window",
+           "Exchange", "InvalidArgument", "LAYOUTS", "OutOfMemory", "PeerDead", "Pending", "PendingBatch",
+           "Poisoned", "REDUCTIONS", "RELAYS", "Received", "Refused", "TRANSPORTS", "Team", "TimedOut", "Window",
            "from_bf16", "launched", "permit_private_reads", "to_bf16"]
 
 
@@ -103,6 +103,19 @@ class Communicator(c.Object, Collectives):
         self._own_team = None
         super().__init__("comm", handle)
         c.let_handlers_run(self)
+
+    @classmethod
+    def of_group(cls, group=None, timeout=None):
+        """Returns the communicator that `group` is, that of a process group of torch.distributed, or of
+        None that of the ranks that a launcher started."""
+        if isinstance(group, cls):
+            return group
+        if group is not None:
+            try:
+                all_gather_of(group)
+            except TypeError as problem:
+                raise TypeError(f"{problem}, a peerbus.Communicator, or None") from None
+        return cls(group=group, timeout=timeout)
 
     def subgroup(self, ranks, timeout=None):
         """Returns a communicator of `ranks`, which become ranks 0, 1, ... Collective over all ranks

@@ -50,6 +50,29 @@ class Received:
         self.slot_weights = view(raw.slot_weights, "float32", [capacity, top_k])
 
 
+class PendingBatch:
+    """The second half of a dispatch or a combine. The rank may compute between the halves. Arrays that
+    are sent are kept alive and must not change, and `out` must not be accessed, until `finish` has
+    returned. Halves of a kind are finished in the order in which they were started, and all are
+    finished. Made by `Exchange.start_dispatch` and `Exchange.start_combine` only."""
+
+    def __init__(self, started_by, finish, views):
+        self._started_by, self._finish, self._views = started_by, finish, views
+
+    def finish(self, timeout=None):
+        """Does the rest of the operation, and returns or raises what the whole operation would. After
+        `TimedOut` or any other failure it cannot be called again."""
+        limit = c.nanoseconds(timeout)  # A wrong one gives nothing up.
+        finish, self._finish = self._finish, None
+        if finish is None:
+            raise c.InvalidArgument(1, f"finish was called before, expected it once after each "
+                                       f"{self._started_by}")
+        try:
+            return finish(limit)
+        finally:
+            self._views = None
+
+
 class Exchange(c.Object):
     """Dispatch and combine for one configuration. Collective, with equal arguments on all ranks.
 
@@ -87,15 +110,27 @@ class Exchange(c.Object):
                  contiguous(weights, "weights")]
         views += [contiguous(extra, "attachments", Operand) for extra in attachments]
         x, ids, factors = (view.tensor for view in views[:3])
-        problem = _problem(self, x, ids, factors, views[3:])
-        if problem:
-            raise InvalidArgument(1, problem)
+        _require_dispatch(self, x, ids, factors, views[3:])
         args = c.DispatchArgs(
             expert_id_bits=ids.dtype_bits, count=x.shape[0], tokens=views[0].address,
             experts=views[1].address, weights=views[2].address, timeout_ns=limit)
         for i, extra in enumerate(views[3:]):
             args.attachments[i] = extra.address
         return args, views
+
+    def _begin(self, call, tokens, experts, weights, attachments, timeout, *outcome):
+        """Calls a function of the library that begins a dispatch. Returns the views that keep its
+        arguments valid. An argument that is bad here is refused on all ranks."""
+        limit = 0
+        try:
+            limit = c.nanoseconds(timeout)
+            args, views = self._input(tokens, experts, weights, attachments, limit)
+        except Exception:
+            refusal = c.DispatchArgs(refuse=1, timeout_ns=limit)
+            c.check_refusal(call(self, ctypes.byref(refusal), *outcome))
+            raise
+        c.check(call(self, ctypes.byref(args), *outcome))
+        return views
 
     def dispatch(self, tokens, experts, weights, attachments=(), timeout=None):
         """Collective: sends each token to its experts and returns a `Received`.
@@ -105,26 +140,37 @@ class Exchange(c.Object):
         [count, top_k] float32. Each of `attachments` is of any type and has `count` times its
         configured bytes. Other arrays are refused on all ranks: `Refused` elsewhere.
         """
-        raw, limit = c.Received(), 0
-        try:
-            limit = c.nanoseconds(timeout)
-            args, views = self._input(tokens, experts, weights, attachments, limit)
-        except Exception:
-            refusal = c.DispatchArgs(refuse=1, timeout_ns=limit)
-            c.check_refusal(c.lib.peerbus_dispatch(self, ctypes.byref(refusal), ctypes.byref(raw)))
-            raise
-        c.check(c.lib.peerbus_dispatch(self, ctypes.byref(args), ctypes.byref(raw)))
-        del views
+        raw = c.Received()
+        self._begin(c.lib.peerbus_dispatch, tokens, experts, weights, attachments, timeout,
+                    ctypes.byref(raw))
         return Received(self, raw)
 
-    def combine(self, received, count, out=None, timeout=None):
-        """Collective: returns the weighted sums of the outputs, uint16 [count, hidden], in `out` if
-        that is given. `count` is the number of tokens of the dispatch. An `out` of another form is
-        refused on all ranks, which may then call again. `received` of another exchange is refused on
-        this rank only."""
+    def start_dispatch(self, tokens, experts, weights, attachments=(), timeout=None):
+        """Collective: the first half of `dispatch`. Returns a `PendingBatch` whose `finish()` returns the
+        `Received`. Waits for no rank, unless an argument is bad here. Up to `in_flight` batches may be
+        between this call and the end of their combine."""
+        ticket = ctypes.c_uint64()
+        views = self._begin(c.lib.peerbus_dispatch_send, tokens, experts, weights, attachments,
+                            timeout, ctypes.byref(ticket))
+
+        def finish(limit):
+            raw = c.Received()
+            c.check(c.lib.peerbus_dispatch_recv(self, ticket, None, limit, ctypes.byref(raw)))
+            return Received(self, raw)
+        return PendingBatch("start_dispatch", finish, views)
+
+    def refuse_dispatch(self):
+        """Collective: makes the dispatch that the other ranks call fail there, because this rank has found
+        an error before it could call it. Waits for them. The exchange works on."""
+        c.check_refusal(c.lib.peerbus_dispatch_send(
+            self, ctypes.byref(c.DispatchArgs(refuse=1)), ctypes.byref(ctypes.c_uint64())))
+
+    def _output(self, call, received, count, out, weights, timeout):
+        """Calls a function of the library that begins a combine. Returns its arguments, the views that
+        keep them valid, and the result. An argument that is bad here is refused on all ranks."""
         if received._exchange is not self:
-            raise InvalidArgument(1, "combine was given the rows of another exchange, expected those "
-                                     "of its own dispatch")
+            raise c.InvalidArgument(1, "combine was given the rows of another exchange, expected those "
+                                       "of its own dispatch")
         args = c.CombineArgs()
         try:
             args.timeout_ns, args.count = c.nanoseconds(timeout), c.number(count, "count")
@@ -137,34 +183,68 @@ class Exchange(c.Object):
                 raise InvalidArgument(1, f"out is no contiguous array [{count}, {self.hidden}] of "
                                          "bfloat16 or uint16")
             require_writable(view, "out")
-            args.out = view.address
+            args.out, views = view.address, [view]
+            if weights is not None:
+                views.append(contiguous(weights, "weights"))
+                _require_slots(self, count, "weights", views[1].tensor, ((2, 32),), "float32")
+                args.weights = views[1].address
         except Exception:
-            args.refuse = 1
-            c.check_refusal(c.lib.peerbus_combine(self, received.ticket, ctypes.byref(args)))
+            self.refuse_combine(received, args.timeout_ns)
             raise
-        c.check(c.lib.peerbus_combine(self, received.ticket, ctypes.byref(args)))
-        return out
+        c.check(call(self, received.ticket, ctypes.byref(args)))
+        return args, views, out
+
+    def refuse_combine(self, received, _limit=0):
+        """Collective: makes the combine of `received` that the other ranks call fail there, because this
+        rank has found an error before it could call it. All ranks may then call again. Waits for
+        them."""
+        args = c.CombineArgs(refuse=1, timeout_ns=_limit)
+        c.check_refusal(c.lib.peerbus_combine(self, received.ticket, ctypes.byref(args)))
+
+    def combine(self, received, count, out=None, timeout=None, weights=None):
+        """Collective: returns the weighted sums of the outputs, uint16 [count, hidden], in `out` if
+        that is given. `count` is the number of tokens of the dispatch. `weights`, float32
+        [count, top_k], replace those of the dispatch (in layouts by expert, without relay). An `out` of another form is
+        refused on all ranks, which may then call again. `received` of another exchange is refused on
+        this rank only."""
+        return self._output(c.lib.peerbus_combine, received, count, out, weights, timeout)[2]
+
+    def start_combine(self, received, count, out=None, timeout=None, weights=None):
+        """Collective: the first half of `combine`, after which the outputs must not change. Returns a
+        `PendingBatch` whose `finish()` returns the sums. Waits for no rank."""
+        args, views, out = self._output(c.lib.peerbus_combine_send, received, count, out, weights,
+                                        timeout)
+
+        def finish(limit):
+            args.timeout_ns = limit or args.timeout_ns
+            c.check(c.lib.peerbus_combine_recv(self, received.ticket, ctypes.byref(args)))
+            return out
+        return PendingBatch("start_combine", finish, views)
 
 
-def _problem(exchange, x, ids, weights, extras):
-    """Returns what is wrong with the shapes and types of a dispatch, or None."""
+def _require_slots(exchange, count, name, tensor, codes, types):
+    """Requires the shape and the type of an array that has an entry for each slot of each token."""
+    shape = list(tensor.shape[:tensor.ndim])
+    if shape != [count, exchange.top_k]:
+        raise InvalidArgument(1, f"{name} are {shape}, expected [{count}, {exchange.top_k}]")
+    if (tensor.dtype_code, tensor.dtype_bits) not in codes:
+        raise InvalidArgument(1, f"{name} have another type, expected {types}")
+
+
+def _require_dispatch(exchange, x, ids, weights, extras):
+    """Requires the shapes and the types of the arguments of a dispatch."""
     bits = 8 if exchange.codec == "fp8_as_given" else 16
     if x.ndim != 2 or x.shape[1] != exchange.hidden or x.dtype_bits != bits:
-        return (f"tokens are {x.shape[:x.ndim]} of {x.dtype_bits} bits, expected "
-                f"[count, {exchange.hidden}] of {bits} bits")
-    for name, tensor, codes in (("experts", ids, ((0, 32), (0, 64))),
-                                ("weights", weights, ((2, 32),))):
-        shape = [tensor.shape[d] for d in range(tensor.ndim)]
-        if shape != [x.shape[0], exchange.top_k]:
-            return f"{name} are {shape}, expected [{x.shape[0]}, {exchange.top_k}]"
-        if (tensor.dtype_code, tensor.dtype_bits) not in codes:
-            return f"{name} have another type, expected " + (
-                "int32 or int64" if name == "experts" else "float32")
+        raise InvalidArgument(1, f"tokens are {x.shape[:x.ndim]} of {x.dtype_bits} bits, expected "
+                                 f"[count, {exchange.hidden}] of {bits} bits")
+    _require_slots(exchange, x.shape[0], "experts", ids, ((0, 32), (0, 64)), "int32 or int64")
+    _require_slots(exchange, x.shape[0], "weights", weights, ((2, 32),), "float32")
     if len(extras) > len(exchange.attachments):
-        return f"{len(extras)} attachments were given, expected at most {len(exchange.attachments)}"
+        raise InvalidArgument(1, f"{len(extras)} attachments were given, expected at most "
+                                 f"{len(exchange.attachments)}")
     for i, extra in enumerate(extras):
         given = extra.count * extra.tensor.dtype_bits // 8
         wanted = x.shape[0] * exchange.attachments[i]
         if given != wanted:
-            return f"attachment {i} has {given} bytes, expected tokens x configured, {wanted}"
-    return None
+            raise InvalidArgument(1, f"attachment {i} has {given} bytes, expected tokens x configured, "
+                                     f"{wanted}")

@@ -263,3 +263,21 @@ def _as_torch(view, kind):
         view = view.view("int16")  # torch has no uint16 before 2.3.
     tensor = torch.from_numpy(view)
     return tensor if wanted is None or tensor.dtype == wanted else tensor.view(wanted)
+
+
+def view_like(array, values, kind):
+    """Returns a numpy array over memory of the library, whose elements have the type `kind` of the
+    library, as a torch tensor if `array` is one."""
+    return _as_torch(values, kind) if is_torch(array) else values
+
+
+def bits_of(array, name, shape):
+    """Returns the bits of an array of bfloat16 as uint16 of numpy, without gaps. Requires the shape."""
+    view = contiguous(array, name)
+    tensor = view.tensor
+    if (tensor.dtype_code, tensor.dtype_bits) != _codes["bfloat16"]:
+        raise TypeError(f"{name} has {getattr(array, 'dtype', 'another type')}, expected {_bf16}")
+    if list(tensor.shape[:tensor.ndim]) != list(shape):
+        raise c.InvalidArgument(1, f"{name} are {list(tensor.shape[:tensor.ndim])}, expected "
+                                   f"{list(shape)}")
+    return view_of(view.address, "uint16", shape, view)

@@ -8,7 +8,7 @@ import sys
 
 import numpy
 
-from .. import _library as c
+from .. import Communicator, _library as c
 from .._bf16 import from_bf16, to_bf16
 from .._operands import given_output
 from .allocator import ALIGNMENT, BufferAllocator, aligned
@@ -16,7 +16,6 @@ from .bucket_call import Call, empty, is_tensor, listed, view_as
 from .buffer_base import BufferBase
 from .calls import Target
 from .event import EventOverlap
-from .results import join
 
 _MOST_ROUNDED = 1 << 18  # Elements of a bfloat16 message, so that its copies stay in the cache.
 
@@ -113,7 +112,7 @@ class BucketBuffer(BufferBase):
             raise c.InvalidArgument(1, f"BucketBuffer: {self.num_bytes} bytes and {len(self.groups)} "
                                        "groups, expected at least one of each")
         self._session = None
-        comms = [join(each, num_gpu_timeout_secs) for each in self.groups]
+        comms = [Communicator.of_group(each, num_gpu_timeout_secs) for each in self.groups]
         self.comm, self.rank_idx, self.num_ranks = comms[0], comms[0].rank, comms[0].size
         self.runtime, self.contexts = self.comm, comms
         self.nccl_comm_handles = [None] * len(comms)

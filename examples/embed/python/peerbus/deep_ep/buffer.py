@@ -6,7 +6,7 @@ import os
 
 import numpy
 
-from .. import _library as c
+from .. import Communicator, _library as c
 from .._tensors import (as_numpy, empty_like, given, given_to_write, is_torch, like, pointer,
                         result)
 from .calls import Target, element_of, has_dropped, has_gaps, is_narrow
@@ -14,7 +14,7 @@ from .config import Config
 from .event import EventHandle, EventOverlap, comm_stream, forget, wait_for
 from .everywhere import refused_everywhere, tell
 from .raw import as_moved
-from .results import (Handle, Result, biases_of, check_stream_arguments, combined_of, copy, join,
+from .results import (Handle, Result, biases_of, check_stream_arguments, combined_of, copy,
                       refuse, result_of, scales_of)
 from .runtime import Runtime
 from .strict import Guard
@@ -49,7 +49,7 @@ class Buffer:
         self._made_with = {"no_low_latency_mode": not low_latency_mode,
                            "num_nvl_bytes": num_nvl_bytes, "num_rdma_bytes": num_rdma_bytes}
         refuse("Buffer", "give the process group as `group`", comm=comm)
-        self.comm, self.group = join(group, timeout), group
+        self.comm, self.group = Communicator.of_group(group, timeout), group
         self.rank, self.group_size = self.comm.rank, self.comm.size
         self.num_nvl_bytes, self.num_rdma_bytes = num_nvl_bytes, num_rdma_bytes
         self.low_latency_mode, self.enable_shrink = low_latency_mode, enable_shrink

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Version 2.5's BufferBase: what all its buffers have."""
 
-from .. import _library as c
+from .. import Communicator, _library as c
 from .event import EventHandle, comm_stream
-from .results import join
 
 
 def ranks_of(group):
@@ -24,7 +23,7 @@ class BufferBase:
 
     def _join(self, group, timeout):
         """Joins the ranks of a group. They count as one domain, whose calls reach every rank."""
-        self.comm, self.group = join(group, timeout), group
+        self.comm, self.group = Communicator.of_group(group, timeout), group
         self.runtime = self.comm
         self.rank_idx, self.num_ranks = self.comm.rank, self.comm.size
         self.num_scaleout_ranks, self.num_scaleup_ranks = self.get_logical_domain_size()

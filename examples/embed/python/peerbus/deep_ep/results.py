@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The parts that calls of buffers share: communicators, results of the library, copies."""
+"""The parts that calls of buffers share: results of the library, copies."""
 
 import ctypes
 import sys
 
-from .. import Communicator
 from .. import _library as c
-from .._meeting import all_gather_of
 from .._tensors import empty_like, given, is_torch, pointer, result
 from .event import EventOverlap, Pending
 
@@ -29,19 +27,6 @@ class Result(c.Object):
         self.arguments = None
 
     current_stream_wait = wait
-
-
-def join(group, timeout):
-    """Returns the communicator of a process group of torch, or of the launcher's processes."""
-    if isinstance(group, Communicator):
-        return group
-    if group is None:
-        return Communicator(timeout=timeout)
-    try:
-        all_gather_of(group)
-    except TypeError as problem:
-        raise TypeError(f"{problem}, a peerbus.Communicator, or None") from None
-    return Communicator(group=group, timeout=timeout)
 
 
 class Handle(tuple):

@@ -1,0 +1,500 @@
+# SPDX-License-Identifier: MIT
+"""peerbus.engines.vllm, called in the order in which vLLM's modular kernel and its models call a back
+end. 7 x 5 experts, so that 2 and 3 ranks have different numbers of them. Values are small, so that sums
+are exact. On numpy arrays, and on torch tensors where torch is installed: TENSORS=torch."""
+
+import abc
+import collections
+import inspect
+import os
+import signal
+import sys
+import threading
+import time
+import types
+import unittest
+
+import numpy
+
+import peerbus
+from ranks import bf16, main, needs_torch, raises, run, widened
+from test_deep_ep import Kind, codes
+
+EXPERTS, HIDDEN, TOP_K, MOST = 35, 128, 3, 6
+Quant = collections.namedtuple("Quant", "quant_dtype block_shape per_act_token_quant")
+
+
+def factor(expert):
+    """Returns what an expert multiplies its rows by."""
+    return 1 + expert % 3
+
+
+class Rank:
+    """This rank, with a back end over all, and with tokens."""
+
+    def __init__(self, same_bits=False):
+        from peerbus.engines import vllm
+        self.kind, self.vllm = Kind(), vllm
+        self.comm = peerbus.Communicator()
+        self.rank, self.size = self.comm.rank, self.comm.size
+        self.manager = vllm.All2AllManager(self.comm, same_bits=same_bits)
+        few, more = divmod(EXPERTS, self.size)
+        first = self.rank * few + min(self.rank, more)
+        self.places = range(first, first + few + (self.rank < more))
+        self.handle = self.manager.get_handle(self.numbers())
+        self.draw = numpy.random.default_rng(100 * self.size + self.rank)
+
+    def numbers(self, **other):
+        return dict(dict(max_num_tokens_per_dp_rank=MOST, token_hidden_size=HIDDEN,
+                         num_ep_ranks=self.size, num_global_experts=EXPERTS,
+                         num_local_experts=EXPERTS // self.size), **other)
+
+    def tokens(self, count, top_k=TOP_K, is_constant=False):
+        """Returns tokens with their weights and experts, as arrays of numpy."""
+        x = numpy.arange(count)[:, None] + self.rank + (0 if is_constant else numpy.arange(HIDDEN))
+        ids = numpy.array([self.draw.permutation(EXPERTS)[:top_k] for _ in range(count)],
+                          numpy.int64).reshape(count, top_k)
+        weights = self.draw.choice(numpy.float32([1, 0.5, 0.25]), [count, top_k])
+        return numpy.broadcast_to(1 + x % 3, [count, HIDDEN]).astype(numpy.float32), weights, ids
+
+    def given(self, x, weights, ids):
+        return self.kind.given(bf16(x), True), self.kind.given(weights), self.kind.given(ids)
+
+
+def expected(x, weights, ids):
+    """Returns the exact output of each token."""
+    return x * (weights * numpy.where(ids >= 0, factor(ids), 0)).sum(1, keepdims=True)
+
+
+class Delegate:
+    """vLLM's experts that leave weighting and adding to finalize."""
+
+
+Delegate.__name__ = "TopKWeightAndReduceDelegate"
+
+
+class Contiguous:
+    """Weights and adds, as vLLM's class of outputs [N, K, H] does."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def apply(self, output, fused_expert_output, topk_weights, topk_ids,
+              apply_router_weight_on_input):
+        assert output is None
+        outputs = numpy.nan_to_num(widened(self.kind.got(fused_expert_output)))
+        weights = self.kind.got(topk_weights)
+        if apply_router_weight_on_input:
+            weights = numpy.ones_like(weights)
+        shape = [*weights.shape, HIDDEN]
+        return self.kind.given(bf16((weights[..., None] * outputs.reshape(shape)).sum(1)), True)
+
+
+class Kernel:
+    """The steps of vLLM's FusedMoEKernelModularImpl, over one rank's experts."""
+
+    def __init__(self, rank, batched=False, tables=None, impl=None, quant=None):
+        self.rank, self.kind, self.impl, self.quant = rank, rank.kind, impl, quant
+        self.steps = rank.vllm.PrepareAndFinalize(rank.handle, batched, tables)
+        self.batched, self.tables = batched, tables
+
+    def global_ids(self):
+        """Returns the global numbers of this rank's experts."""
+        places = numpy.array(self.rank.places)
+        return places if self.tables is None else self.kind.got(self.tables[1])[places]
+
+    def prepare(self, x, weights, ids, on_input=False):
+        return self.steps.prepare_async(x, weights, ids, EXPERTS, None, on_input, self.quant,
+                                        defer_input_quant=self.quant is None)
+
+    def experts(self, rows, scales, meta, ids):
+        """Returns the outputs of rows; not a number where none is to be read."""
+        if scales is not None:
+            coded, scales = self.kind.got(rows), self.kind.got(scales)
+            if coded.dtype == numpy.uint8 and str(self.quant.quant_dtype).endswith("fp8_e4m3fn") or \
+                    str(self.quant.quant_dtype).endswith("float8_e4m3fn"):
+                values = codes()[coded] * numpy.repeat(scales, 128, -1)
+            else:
+                values = coded.view(numpy.int8) * scales
+        else:
+            values = widened(self.kind.got(rows))
+        own, counts = self.global_ids(), self.kind.got(meta.expert_num_tokens)
+        assert counts.dtype == numpy.int32 and len(counts) == len(own)
+        if self.batched:
+            assert ids is None and values.shape == (len(own), self.rank.size * MOST, HIDDEN)
+            outputs = numpy.full(values.shape, numpy.nan, numpy.float32)
+            for e, number in enumerate(counts):
+                outputs[e, :number] = values[e, :number] * factor(own[e])
+        else:
+            ids = self.kind.got(ids)
+            assert len(ids) == len(values) and ((ids >= 0) & (ids < EXPERTS)).all()
+            is_local = numpy.isin(ids, own)
+            assert [(ids == e).sum() for e in own] == counts.tolist()
+            outputs = numpy.where(is_local, factor(ids), numpy.nan)[..., None] * values[:, None]
+        return self.kind.given(bf16(outputs.round(2)), True)
+
+    def finalize(self, receiver, weights, ids, count, on_input=False):
+        """Returns the halves' second part: it returns the output."""
+        rows, scales, meta, row_ids, row_weights = receiver()
+        outputs = self.experts(rows, scales, meta, row_ids)
+        output = self.kind.given(bf16(numpy.full([count, HIDDEN], 7)), True)
+        finish = self.steps.finalize_async(
+            output, outputs, weights if row_weights is None else row_weights,
+            ids if row_ids is None else row_ids, on_input, self.impl)
+
+        def result():
+            finish[0]()
+            finish[1]()
+            return widened(self.kind.got(output))
+        return result
+
+    def layer(self, x, weights, ids, on_input=False):
+        given = self.rank.given(x, weights, ids)
+        hook, receiver = self.prepare(*given, on_input)
+        hook()
+        return self.finalize(receiver, *given[1:], len(x), on_input)()
+
+
+def kernels(rank):
+    """Yields the ways to have rows and outputs, by name."""
+    yield "standard, finalize adds", Kernel(rank, impl=Delegate())
+    yield "standard, experts add", Kernel(rank, impl=Contiguous(rank.kind))
+    yield "batched", Kernel(rank, batched=True, impl=Delegate())
+
+
+def batches(rank):
+    """Yields the batches: tokens, weights and experts."""
+    usual = 1 + 2 * rank.rank % MOST
+    yield rank.tokens(usual)
+    yield rank.tokens(0 if rank.rank == 1 else usual)
+    yield rank.tokens(MOST)
+    x, weights, ids = rank.tokens(MOST)
+    yield x, weights, numpy.where(numpy.arange(TOP_K) == 0, EXPERTS - 1, -1) + 0 * ids
+    x, weights, ids = rank.tokens(usual)
+    ids[numpy.arange(usual) % 2 == 0, rank.rank % TOP_K] = -1
+    yield x, weights, ids
+    yield x, weights, 0 * ids - 1
+
+
+def layers():
+    """Batches of all kinds come out exact, in whole calls and with two under way."""
+    for same_bits in (False, True):
+        rank = Rank(same_bits)
+        for name, kernel in kernels(rank):
+            for x, weights, ids in batches(rank):
+                assert (kernel.layer(x, weights, ids) == expected(x, weights, ids)).all(), name
+            in_flight = []
+            for count in (MOST, 2):
+                batch = rank.tokens(count)
+                given = rank.given(*batch)
+                in_flight.append((batch, given, kernel.prepare(*given)))
+            results = [(kernel.finalize(receiver, *given[1:], len(batch[0])), batch)
+                       for batch, given, (_, receiver) in in_flight]
+            for result, batch in results:
+                assert (result() == expected(*batch)).all(), name
+            x, weights, ids = rank.tokens(3, top_k=1)
+            assert (kernel.layer(x, weights, ids, on_input=True) == expected(x, weights, ids)).all()
+
+
+def threads():
+    """Two threads take turns, as vLLM's micro-batches do; each has batches of its own."""
+    rank = Rank()
+    for _, kernel in kernels(rank):
+        turns, problems = [threading.Event(), threading.Event()], []
+
+        def work(me, batch):
+            given = rank.given(*batch)
+
+            def yield_turn():
+                turns[1 - me].set()
+                assert turns[me].wait(20)
+                turns[me].clear()
+            try:
+                assert turns[me].wait(20)
+                turns[me].clear()
+                _, receiver = kernel.prepare(*given)
+                yield_turn()
+                result = kernel.finalize(receiver, *given[1:], len(batch[0]))
+                yield_turn()
+                assert (result() == expected(*batch)).all()
+            except BaseException as problem:
+                problems.append(problem)
+            turns[1 - me].set()
+
+        both = [threading.Thread(target=work, args=(me, rank.tokens(1 + me + rank.rank % 3)))
+                for me in (0, 1)]
+        for thread in both:
+            thread.start()
+        turns[0].set()
+        for thread in both:
+            thread.join()
+        assert not problems, problems
+
+
+def quantized():
+    """Rows arrive as int8 per token, or float8_e4m3fn in blocks of 128, with scales."""
+    rank = Rank()
+    names = ("int8", "float8_e4m3fn")
+    if rank.kind.torch is not None:
+        names = [getattr(rank.kind.torch, name, name) for name in names]
+    for quant in (Quant(names[0], None, True), Quant(names[1], [128, 128], False)):
+        for batched in (False, True):
+            kernel = Kernel(rank, batched, impl=Delegate(), quant=quant)
+            batch = rank.tokens(1 + rank.rank, is_constant=True)
+            assert (kernel.layer(*batch) == expected(*batch)).all(), quant
+    kernel = Kernel(rank, quant=Quant("int8", None, False))
+    raises(NotImplementedError, "int8 per token", kernel.layer, *rank.tokens(1))
+
+
+def placements():
+    """The tables of a placement change between batches, and outputs do not."""
+    rank = Rank()
+    shared = numpy.random.default_rng(5)
+    to_place, to_global = (rank.kind.given(numpy.arange(EXPERTS)) for _ in range(2))
+    for _, kernel in kernels(rank):
+        kernel = Kernel(rank, kernel.batched, (to_place, to_global, None), kernel.impl)
+        for _ in range(3):
+            drawn = shared.permutation(EXPERTS)
+            rank.kind.got(to_place)[:], rank.kind.got(to_global)[drawn] = drawn, numpy.arange(EXPERTS)
+            batch = rank.tokens(1 + rank.rank)
+            assert (kernel.layer(*batch) == expected(*batch)).all()
+
+
+def refusals():
+    """What is wrong on rank 0 is refused on all, and the next batch comes through."""
+    rank = Rank()
+    other = rank.rank != 0
+
+    def refused(fragment, call, *arguments):
+        if other:
+            raises(peerbus.Refused, "", call, *arguments)
+        else:
+            raises((peerbus.Error, TypeError, ValueError, RuntimeError), fragment, call, *arguments)
+
+    for _, kernel in kernels(rank):
+        x, weights, ids = rank.tokens(2)
+        raises(peerbus.InvalidArgument, "before prepare", kernel.steps.finalize, None, None, None, None,
+               False, None)
+        narrow = numpy.repeat(x, 1, 0)[:, :64] if not other else x
+        refused("expected [count, 128]", kernel.layer, narrow, weights, ids)
+        wrong = ids + (0 if other else EXPERTS)
+        refused("expert", kernel.layer, x, weights, wrong)
+        refused("8 tokens", kernel.layer, *rank.tokens(2 if other else MOST + 2))
+        assert (kernel.layer(x, weights, ids) == expected(x, weights, ids)).all()
+        # A batch that is not received is not finalized, and bad outputs may be sent again.
+        given = rank.given(x, weights, ids)
+        _, receiver = kernel.prepare(*given)
+        output = rank.kind.given(bf16(numpy.zeros([2, HIDDEN])), True)
+        raises(peerbus.InvalidArgument, "expected the receiver", kernel.steps.finalize, output, None,
+               None, None, False, None)
+        prepared = receiver()
+        good = kernel.experts(*prepared[:4])
+        bad = good if other else rank.kind.given(numpy.zeros([1, 3], numpy.float32))
+        row_weights, row_ids = (given[1], given[2]) if prepared[3] is None else prepared[4:2:-1]
+        refused("", kernel.steps.finalize, output, bad, row_weights, row_ids, False, kernel.impl)
+        kernel.steps.finalize(output, good, row_weights, row_ids, False, kernel.impl)
+        assert (widened(rank.kind.got(output)) == expected(x, weights, ids)).all()
+        # A third batch while two are under way.
+        pending = [kernel.prepare(*given) for _ in range(2)]
+        raises(peerbus.Error, "", kernel.prepare, *given)
+        for _, receiver in pending:
+            assert (kernel.finalize(receiver, *given[1:], 2)() == expected(x, weights, ids)).all()
+
+
+def killed():
+    """Rank 1 dies with a batch under way: all others raise, and say so by query_fault."""
+    rank = Rank()
+    kernel = Kernel(rank, impl=Delegate())
+    batch = rank.tokens(2)
+    kernel.layer(*batch)
+    assert not rank.manager.query_fault()
+    rank.comm.barrier()
+    if rank.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin = time.monotonic()
+    try:
+        for _ in range(3):
+            kernel.layer(*batch)
+    except peerbus.PeerDead as problem:
+        assert "rank 1" in str(problem), problem
+    except peerbus.Poisoned:
+        pass
+    else:
+        raise AssertionError("raised nothing")
+    assert time.monotonic() - begin < 10
+    assert bool(rank.manager.query_fault())
+
+
+def manager():
+    """All tokens go to all ranks, and sums come back; vLLM's default, AgRsAll2AllManager, does that."""
+    rank = Rank()
+    kind, own = rank.kind, list(rank.places)
+    for count in (2 + rank.rank, 0 if rank.rank == 1 else 3):
+        x, weights, ids = rank.tokens(count)
+        given = rank.given(x, weights, ids)
+        extra = [kind.given(numpy.arange(count, dtype=numpy.int32)[:, None])]
+        got = rank.manager.dispatch(*given, extra_tensors=extra)
+        assert len(got) == 4 and len(got[3]) == 1 and len(got[3][0]) == len(got[0])
+        all_x, all_weights, all_ids = (kind.got(tensor) for tensor in got[:3])
+        local = numpy.isin(all_ids, own)
+        outputs = widened(all_x) * (all_weights * local * factor(all_ids)).sum(1, keepdims=True)
+        sums = rank.manager.combine(kind.given(bf16(outputs), True))
+        assert (widened(kind.got(sums)) == expected(x, weights, ids)).all()
+        logits = kind.given(numpy.full([count, EXPERTS], rank.rank, numpy.float32))
+        all_x, all_logits = rank.manager.dispatch_router_logits(given[0], logits)
+        assert len(all_logits) == len(all_x)
+        rank.manager.combine(all_x, is_sequence_parallel=True)
+    raises(peerbus.InvalidArgument, "before dispatch", rank.manager.combine, all_x)
+    bad = given[1][:0] if rank.rank == 0 and count else given[1]
+    raises((peerbus.InvalidArgument, peerbus.Refused), "rows", rank.manager.dispatch, given[0], bad,
+           given[2])
+    columns = kind.given(numpy.full([2, rank.rank + 1], rank.rank, numpy.int64))
+    sizes = [r + 1 for r in range(rank.size)]
+    both = rank.manager.all_gatherv([columns, columns], dim=1, sizes=sizes)
+    for joined in both:
+        assert (kind.got(joined) == numpy.repeat(numpy.arange(rank.size), sizes)).all()
+        assert joined.shape == (2, sum(sizes))
+    part = rank.manager.reduce_scatterv(joined, dim=-1, sizes=sizes)
+    assert part.shape == columns.shape and (kind.got(part) == rank.size * rank.rank).all()
+    equal = rank.manager.reduce_scatterv(kind.given(numpy.ones([2 * rank.size, 3], numpy.float32)), 0)
+    assert equal.shape == (2, 3) and (kind.got(equal) == rank.size).all()
+    assert rank.manager.get_handle(rank.numbers()) is rank.handle
+    raises(TypeError, "expected max_num_tokens_per_dp_rank", rank.manager.get_handle, {})
+    raises(peerbus.InvalidArgument, "num_ep_ranks", rank.manager.get_handle,
+           rank.numbers(num_ep_ranks=rank.size + 1))
+    rank.manager.destroy()
+    rank.comm.barrier()  # It was given, and stays.
+
+
+# What vLLM calls: names of methods and of their arguments, vllm@003d383e and pull request #50556.
+CALLED = {
+    "All2AllManager": {
+        "__init__": "cpu_group tcp_store_group", "get_handle": "kwargs",
+        "dispatch_router_logits": "hidden_states router_logits is_sequence_parallel extra_tensors",
+        "dispatch": "hidden_states topk_weights topk_ids is_sequence_parallel extra_tensors",
+        "combine": "hidden_states is_sequence_parallel", "set_num_sms": "num_sms", "max_sms_used": "",
+        "query_fault": "", "clean_buffers": "", "commit_staged_state": "", "destroy": "",
+        "all_gatherv": "input_ dim sizes", "reduce_scatterv": "input_ dim sizes"},
+    "PrepareAndFinalize": {
+        "topk_indices_dtype": "", "max_num_tokens_per_rank": "", "num_dispatchers": "",
+        "output_is_reduced": "", "supports_async": "", "supports_deferred_moe_finalize": "",
+        "post_init_setup": "fused_experts", "on_commit": "",
+        "prepare_async": "a1 topk_weights topk_ids num_experts expert_map "
+                         "apply_router_weight_on_input quant_config defer_input_quant",
+        "finalize_async": "output fused_expert_output topk_weights topk_ids "
+                          "apply_router_weight_on_input weight_and_reduce_impl"}}
+
+
+def make_vllm():
+    """Puts abstract classes with vLLM's signatures where vLLM has them. Returns its registry."""
+    def module(name, **members):
+        made = sys.modules[name] = types.ModuleType(name)
+        made.__path__ = []
+        made.__dict__.update(members)
+
+    def abstract(name, methods, **members):
+        def absent(*_, **__):
+            raise NotImplementedError
+        return abc.ABCMeta(name, (), dict({method: abc.abstractmethod(absent) for method in methods},
+                                          **members))
+
+    class All2AllManagerBase:
+        def __init__(self, cpu_group, tcp_store_group=None):
+            self.cpu_group, self.tcp_store_group = cpu_group, tcp_store_group
+            rank = cpu_group.rank
+            # Data-parallel ranks of two tensor-parallel ranks each.
+            part = cpu_group.subgroup([r for r in range(cpu_group.size) if r % 2 == rank % 2])
+            self.dp_group = types.SimpleNamespace(world_size=part.size, cpu_group=part)
+
+    registry = {}
+    Format = collections.namedtuple("Format", "Standard BatchedExperts")("standard", "batched")
+    Meta = collections.namedtuple("Meta", "expert_num_tokens expert_num_tokens_cpu")
+    kernel = "vllm.model_executor.layers.fused_moe"
+    for name in ("vllm", "vllm.distributed", "vllm.distributed.device_communicators",
+                 "vllm.model_executor", "vllm.model_executor.layers", kernel):
+        module(name)
+    module("vllm.distributed.device_communicators.base_device_communicator",
+           All2AllManagerBase=All2AllManagerBase)
+    module(kernel + ".modular_kernel", ExpertTokensMetadata=Meta, FusedMoEActivationFormat=Format,
+           FusedMoEPrepareAndFinalizeModular=abstract(
+               "FusedMoEPrepareAndFinalizeModular",
+               ("activation_format", "topk_indices_dtype", "max_num_tokens_per_rank",
+                "num_dispatchers", "output_is_reduced", "prepare", "finalize")))
+    module(kernel + ".prepare_finalize",
+           MoEPrepareFinalizeFactory=abstract("MoEPrepareFinalizeFactory", ("create",)))
+    module(kernel + ".all2all_utils", register_moe_prepare_finalize_factory=lambda factory:
+           registry.setdefault(factory.backend_name, factory))
+    return registry
+
+
+def in_vllm():
+    """Where vLLM is there, the classes are its own, and both names of back ends are registered."""
+    registry = make_vllm()
+    rank = Rank()
+    assert rank.vllm.register() and sorted(registry) == ["peerbus", "peerbus_batched"]
+    moe = types.SimpleNamespace(max_num_tokens=MOST, hidden_dim=HIDDEN, num_experts=EXPERTS)
+    foreign = types.SimpleNamespace(cpu_group=rank.comm)  # The manager of another platform.
+    for name, manager in (("peerbus", rank.manager), ("peerbus_batched", foreign)):
+        assert registry[name].supports_sequence_parallel
+        made = registry[name].create(
+            moe=moe, quant_config=None, routing_tables=None, allow_new_interface=True,
+            use_monolithic=False, eep_stage=False, all2all_manager=manager)
+        assert made.activation_format == ("batched" if name == "peerbus_batched" else "standard")
+        kernel = Kernel(rank, name == "peerbus_batched", impl=Delegate())
+        kernel.steps = made
+        batch = rank.tokens(1 + rank.rank)
+        assert (kernel.layer(*batch) == expected(*batch)).all()
+        raises(NotImplementedError, "monolithic", registry[name].create, moe=moe, quant_config=None,
+               routing_tables=None, all2all_manager=manager, use_monolithic=True)
+    # Without sequence parallelism the ranks of a data-parallel group gather, here every second one.
+    x, weights, ids = rank.given(*rank.tokens(2))
+    assert len(rank.manager.dispatch(x, weights, ids)[0]) == 2 * rank.size // 2
+    assert len(rank.manager.combine(rank.kind.given(bf16(numpy.ones([rank.size, HIDDEN])), True))) == 2
+    assert len(rank.manager.dispatch(x, weights, ids, is_sequence_parallel=True)[0]) == 2 * rank.size
+
+
+class Tests(unittest.TestCase):
+    def test_on_5_ranks(self):
+        for function in (layers, quantized, placements, manager):
+            with self.subTest(function=function.__name__):
+                run(5, function)
+
+    def test_on_2_and_3_ranks(self):
+        for ranks in (2, 3):
+            for function in (layers, refusals, threads):
+                with self.subTest(function=function.__name__, ranks=ranks):
+                    run(ranks, function)
+
+    def test_on_two_hosts(self):
+        for function in (layers, manager):
+            run(3, function, hosts=2)
+
+    def test_a_dead_rank(self):
+        with self.assertRaisesRegex(AssertionError, "rank 1 ended with -9") as caught:
+            run(3, killed)
+        self.assertNotIn("rank 0", str(caught.exception))
+        self.assertNotIn("rank 2", str(caught.exception))
+
+    def test_vllm_is_there(self):
+        run(4, in_vllm)
+
+    @needs_torch
+    def test_torch(self):
+        for function in (layers, quantized, placements, refusals, manager):
+            with self.subTest(function=function.__name__):
+                run(3, function, TENSORS="torch")
+
+    def test_interface(self):
+        from peerbus.engines import vllm
+        self.assertFalse(vllm.register())
+        for name, methods in CALLED.items():
+            for method, arguments in methods.items():
+                with self.subTest(method=f"{name}.{method}"):
+                    signature = inspect.signature(getattr(getattr(vllm, name), method)).parameters
+                    positional = [key for key, value in signature.items()
+                                  if value.kind is not value.KEYWORD_ONLY][1:]
+                    self.assertEqual(positional, arguments.split())
+
+
+if __name__ == "__main__":
+    main(globals())
