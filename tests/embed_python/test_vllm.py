@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: MIT
 """peerbus.engines.vllm, called in the order in which vLLM's modular kernel and its models call a back
-end. 7 x 5 experts, so that 2 and 3 ranks have different numbers of them. Values are small, so that sums
-are exact. On numpy arrays, and on torch tensors where torch is installed: TENSORS=torch."""
+end. On numpy arrays, and on torch tensors where torch is installed: TENSORS=torch."""
 
 import abc
 import collections
-import inspect
 import os
 import signal
-import sys
 import threading
 import time
 import types
@@ -17,53 +14,27 @@ import unittest
 import numpy
 
 import peerbus
+from engine_model import (EXPERTS, HIDDEN, MOST, TOP_K, Model, batches, check_arguments, expected, factor,
+                          put_module)
 from ranks import bf16, main, needs_torch, raises, run, widened
-from test_deep_ep import Kind, codes
+from test_deep_ep import codes
 
-EXPERTS, HIDDEN, TOP_K, MOST = 35, 128, 3, 6
 Quant = collections.namedtuple("Quant", "quant_dtype block_shape per_act_token_quant")
 
 
-def factor(expert):
-    """Returns what an expert multiplies its rows by."""
-    return 1 + expert % 3
-
-
-class Rank:
-    """This rank, with a back end over all, and with tokens."""
+class Rank(Model):
+    """This rank, with a back end over all."""
 
     def __init__(self, same_bits=False):
         from peerbus.engines import vllm
-        self.kind, self.vllm = Kind(), vllm
-        self.comm = peerbus.Communicator()
-        self.rank, self.size = self.comm.rank, self.comm.size
-        self.manager = vllm.All2AllManager(self.comm, same_bits=same_bits)
-        few, more = divmod(EXPERTS, self.size)
-        first = self.rank * few + min(self.rank, more)
-        self.places = range(first, first + few + (self.rank < more))
+        super().__init__()
+        self.vllm, self.manager = vllm, vllm.All2AllManager(self.comm, same_bits=same_bits)
         self.handle = self.manager.get_handle(self.numbers())
-        self.draw = numpy.random.default_rng(100 * self.size + self.rank)
 
     def numbers(self, **other):
         return dict(dict(max_num_tokens_per_dp_rank=MOST, token_hidden_size=HIDDEN,
                          num_ep_ranks=self.size, num_global_experts=EXPERTS,
                          num_local_experts=EXPERTS // self.size), **other)
-
-    def tokens(self, count, top_k=TOP_K, is_constant=False):
-        """Returns tokens with their weights and experts, as arrays of numpy."""
-        x = numpy.arange(count)[:, None] + self.rank + (0 if is_constant else numpy.arange(HIDDEN))
-        ids = numpy.array([self.draw.permutation(EXPERTS)[:top_k] for _ in range(count)],
-                          numpy.int64).reshape(count, top_k)
-        weights = self.draw.choice(numpy.float32([1, 0.5, 0.25]), [count, top_k])
-        return numpy.broadcast_to(1 + x % 3, [count, HIDDEN]).astype(numpy.float32), weights, ids
-
-    def given(self, x, weights, ids):
-        return self.kind.given(bf16(x), True), self.kind.given(weights), self.kind.given(ids)
-
-
-def expected(x, weights, ids):
-    """Returns the exact output of each token."""
-    return x * (weights * numpy.where(ids >= 0, factor(ids), 0)).sum(1, keepdims=True)
 
 
 class Delegate:
@@ -160,20 +131,6 @@ def kernels(rank):
     yield "standard, finalize adds", Kernel(rank, impl=Delegate())
     yield "standard, experts add", Kernel(rank, impl=Contiguous(rank.kind))
     yield "batched", Kernel(rank, batched=True, impl=Delegate())
-
-
-def batches(rank):
-    """Yields the batches: tokens, weights and experts."""
-    usual = 1 + 2 * rank.rank % MOST
-    yield rank.tokens(usual)
-    yield rank.tokens(0 if rank.rank == 1 else usual)
-    yield rank.tokens(MOST)
-    x, weights, ids = rank.tokens(MOST)
-    yield x, weights, numpy.where(numpy.arange(TOP_K) == 0, EXPERTS - 1, -1) + 0 * ids
-    x, weights, ids = rank.tokens(usual)
-    ids[numpy.arange(usual) % 2 == 0, rank.rank % TOP_K] = -1
-    yield x, weights, ids
-    yield x, weights, 0 * ids - 1
 
 
 def layers():
@@ -387,11 +344,6 @@ CALLED = {
 
 def make_vllm():
     """Puts abstract classes with vLLM's signatures where vLLM has them. Returns its registry."""
-    def module(name, **members):
-        made = sys.modules[name] = types.ModuleType(name)
-        made.__path__ = []
-        made.__dict__.update(members)
-
     def abstract(name, methods, **members):
         def absent(*_, **__):
             raise NotImplementedError
@@ -412,17 +364,17 @@ def make_vllm():
     kernel = "vllm.model_executor.layers.fused_moe"
     for name in ("vllm", "vllm.distributed", "vllm.distributed.device_communicators",
                  "vllm.model_executor", "vllm.model_executor.layers", kernel):
-        module(name)
-    module("vllm.distributed.device_communicators.base_device_communicator",
+        put_module(name)
+    put_module("vllm.distributed.device_communicators.base_device_communicator",
            All2AllManagerBase=All2AllManagerBase)
-    module(kernel + ".modular_kernel", ExpertTokensMetadata=Meta, FusedMoEActivationFormat=Format,
+    put_module(kernel + ".modular_kernel", ExpertTokensMetadata=Meta, FusedMoEActivationFormat=Format,
            FusedMoEPrepareAndFinalizeModular=abstract(
                "FusedMoEPrepareAndFinalizeModular",
                ("activation_format", "topk_indices_dtype", "max_num_tokens_per_rank",
                 "num_dispatchers", "output_is_reduced", "prepare", "finalize")))
-    module(kernel + ".prepare_finalize",
+    put_module(kernel + ".prepare_finalize",
            MoEPrepareFinalizeFactory=abstract("MoEPrepareFinalizeFactory", ("create",)))
-    module(kernel + ".all2all_utils", register_moe_prepare_finalize_factory=lambda factory:
+    put_module(kernel + ".all2all_utils", register_moe_prepare_finalize_factory=lambda factory:
            registry.setdefault(factory.backend_name, factory))
     return registry
 
@@ -488,12 +440,7 @@ class Tests(unittest.TestCase):
         from peerbus.engines import vllm
         self.assertFalse(vllm.register())
         for name, methods in CALLED.items():
-            for method, arguments in methods.items():
-                with self.subTest(method=f"{name}.{method}"):
-                    signature = inspect.signature(getattr(getattr(vllm, name), method)).parameters
-                    positional = [key for key, value in signature.items()
-                                  if value.kind is not value.KEYWORD_ONLY][1:]
-                    self.assertEqual(positional, arguments.split())
+            check_arguments(self, getattr(vllm, name), methods)
 
 
 if __name__ == "__main__":

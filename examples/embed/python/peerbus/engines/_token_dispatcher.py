@@ -171,7 +171,7 @@ class Batch:
         return view_like(self._x, to_bf16(total), (4, 16))
 
     def send_back(self, outputs=None, out=None, weights=None):
-        """Collective: begins the combine. `outputs`, bfloat16 in the shape of `rows`, are copied to
+        """Collective: begins the combine, and returns where the sums will be. `outputs`, bfloat16 in the shape of `rows`, are copied to
         `outputs` of the batch; None if the experts wrote there. `finish` writes the sums to `out`
         [T, H], if that is given. `weights` [T, K] stand in for those of the dispatch, in layouts by
         expert. Waits for no rank; arguments that are bad here are refused on all."""
@@ -189,6 +189,7 @@ class Batch:
             self._pending = self._exchange.start_combine(
                 self._received, self.count, out, self._dispatcher.timeout, weights)
         self.stage = "sent back"
+        return out
 
     def refuse(self):
         """Collective: makes the combine that the other ranks begin by `send_back` fail there, because

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: MIT
+"""FlashInfer's moe_ep over peerbus: a `Fleet` and its `Handle`s.
+
+Written for flashinfer-ai/flashinfer@fb28d724 (moe_ep/core/comm, config.py, algo_knobs.py). Where
+FlashInfer is not installed the classes stand alone, with the same methods. docs/engines.md.
+"""
+
+import dataclasses
+import sys
+from typing import Any
+
+import numpy
+
+from .. import Communicator
+from .. import _library as c
+from .._tensors import like
+from ._token_dispatcher import TokenDispatcher
+
+try:
+    from flashinfer.moe_ep.config import CombineOutput, DispatchOutput
+    from flashinfer.moe_ep.core.comm.fleet import _BACKEND_REGISTRY, Fleet as _Fleet
+    from flashinfer.moe_ep.core.comm.handle import Handle as _Handle
+except ImportError:
+    _Fleet = _Handle = object
+    _BACKEND_REGISTRY = {}
+
+    @dataclasses.dataclass(frozen=True)
+    class DispatchOutput:
+        """What a dispatch brought: see FlashInfer's of this name."""
+        expert_tensors: Any
+        num_tokens: Any
+        recv_topk_idx: Any = None
+        recv_topk_weights: Any = None
+        expert_counts: Any = None
+        recv_total_counter: Any = None
+        expert_scales: Any = None
+
+    @dataclasses.dataclass(frozen=True)
+    class CombineOutput:
+        """The sums, [T, H]."""
+        x: Any
+
+_CODECS = {frozenset(): "bf16", frozenset(["FP8E4M3"]): "fp8_f32",
+           frozenset(["FP8E4M3", "UE8M0"]): "fp8_ue8m0"}
+
+
+def _indexed(knobs):
+    """Returns the knobs by the names of their classes."""
+    return {type(knob).__name__: knob for knob in knobs}
+
+
+class PeerbusFleet(_Fleet):
+    """The memory and the ranks of handles. Collective.
+
+    The ranks are those of `bootstrap.process_group`, by default of torch's default group, or where torch
+    has none, of a launcher; `process_group` may be a `peerbus.Communicator`. Of `params`, layouts are
+
+    - LOW_LATENCY, EXPERT_MAJOR: [L, R * B, H] and the rows of each local expert [L];
+    - LOW_LATENCY, RANK_MAJOR: [R, B, H], the rows of each source rank [R], and the slots of a row;
+    - HIGH_THROUGHPUT: [1, N, H], the N rows that came, and their slots.
+
+    Slots name local experts, -1 for others. `FleetAlgoKnobQuantization` takes FP8E4M3, alone or with
+    UE8M0. Other knobs of a fleet are about queues, memory and faults, and change nothing here.
+    `num_experts` need not divide. `relay` and `same_bits` as in `peerbus.Exchange`.
+    """
+
+    supports_fault_tolerance = False
+    active_mask_epoch = 0
+
+    def __init__(self, bootstrap, params, algo_knobs=(), *, relay="automatic", same_bits=False,
+                 timeout=None):
+        quants = getattr(_indexed(algo_knobs).get("FleetAlgoKnobQuantization"), "quants", ())
+        names = frozenset(quant.name for quant in quants)
+        if names not in _CODECS:
+            raise NotImplementedError(f"quantization {', '.join(sorted(names))}, expected none, FP8E4M3, "
+                                      "or FP8E4M3 with UE8M0")
+        self.codec, self.params, self.bootstrap = _CODECS[names], params, bootstrap
+        self.layout = "rank_major" if params.algorithm.name == "HIGH_THROUGHPUT" else \
+            {"EXPERT_MAJOR": "padded", "RANK_MAJOR": "slots"}[params.layout.name]
+        self._options = dict(same_bits=same_bits, timeout=timeout,
+                             relay="never" if self.layout == "slots" else relay)
+        self._dispatcher = None
+        self._join()
+
+    def _join(self):
+        given = self.bootstrap.process_group
+        if given is None:
+            dist = getattr(sys.modules.get("torch"), "distributed", None)
+            if dist is not None and dist.is_available() and dist.is_initialized():
+                given = dist.group.WORLD
+        comm = Communicator.of_group(given, self._options["timeout"])
+        self._own_comm = None if comm is given else comm
+        if (comm.rank, comm.size) != (self.bootstrap.rank, self.bootstrap.world_size):
+            raise c.InvalidArgument(
+                1, f"the process group has rank {comm.rank} of {comm.size}, expected that of the "
+                   f"bootstrap, {self.bootstrap.rank} of {self.bootstrap.world_size}")
+        self._dispatcher = TokenDispatcher(
+            comm, self.params.num_experts, self.params.token_hidden_size,
+            self.params.max_tokens_per_rank, **self._options)
+
+    @property
+    def dispatcher(self):
+        """The `TokenDispatcher` of the handles."""
+        if self._dispatcher is None:
+            raise c.InvalidArgument(1, "the PeerbusFleet was destroyed")
+        return self._dispatcher
+
+    def create_handle(self, params, algo_knobs=()):
+        """Returns a `PeerbusHandle` for one dispatch and combine. Two may be under way."""
+        return PeerbusHandle(self, params, algo_knobs)
+
+    def update_topology(self, bootstrap, algo_knobs=()):
+        """Collective: releases the memory, and joins the ranks of another `bootstrap`. No handle may be
+        under way."""
+        self.destroy()
+        self.bootstrap = bootstrap
+        self._join()
+
+    def query_fault(self):
+        """Returns whether a call of this rank has failed because a rank died or did not answer."""
+        return self.dispatcher.watch.fault is not None
+
+    def destroy(self):
+        """Releases the memory. Does nothing if that has happened before."""
+        for each in (self._dispatcher, self._own_comm):
+            if each is not None:
+                each.destroy()
+        self._dispatcher = self._own_comm = None
+
+
+class PeerbusHandle(_Handle):
+    """One dispatch and combine. `HandleAlgoKnobTopKWeights` is required: its weights travel with the
+    rows, or are applied at home by EXPERT_MAJOR. With `HandleAlgoKnobSplitOperation` the combine is
+    complete after `complete`."""
+
+    def __init__(self, fleet, params, algo_knobs=()):
+        knobs = _indexed(algo_knobs)
+        if "HandleAlgoKnobTopKWeights" not in knobs:
+            raise ValueError("the handle has no HandleAlgoKnobTopKWeights, expected the weights of the "
+                             "tokens")
+        self._fleet, self._topk_ids = fleet, params.topk_ids
+        self._weights = knobs["HandleAlgoKnobTopKWeights"].weights
+        self._target = getattr(knobs.get("HandleAlgoKnobNumReceivedTokens"), "target", None)
+        self._is_split = "HandleAlgoKnobSplitOperation" in knobs
+        self._batch = None
+
+    def dispatch_send_only(self, params):
+        """Collective: sends the rows. Returns an output without tensors; `dispatch_recv_only` returns
+        them."""
+        if self._batch is not None:
+            raise c.InvalidArgument(1, "the handle has dispatched before, expected a handle for each "
+                                       "dispatch")
+        fleet = self._fleet
+        if len(params.x) != 1:
+            fleet.dispatcher.refuse(fleet.layout, self._topk_ids, fleet.codec)
+            raise c.InvalidArgument(1, f"dispatch was given {len(params.x)} tensors, expected the tokens "
+                                       "alone: the fleet quantizes them")
+        self._batch = fleet.dispatcher.send(fleet.layout, params.x[0], self._topk_ids, self._weights,
+                                            fleet.codec)
+        return DispatchOutput(expert_tensors=None, num_tokens=0)
+
+    def dispatch_recv_only(self):
+        """Collective: returns the rows that came. They are views of the fleet's memory, valid until the
+        second next dispatch."""
+        if self._batch is None:
+            raise c.InvalidArgument(1, "dispatch_recv_only was called before dispatch_send_only")
+        batch, layout = self._batch.receive(), self._fleet.layout
+        rows, scales, ids, weights, counts = batch.rows, batch.scales, None, None, batch.counts
+        number = int(numpy.prod(rows.shape[-3 if layout == "slots" else -2:-1], dtype=int))
+        if layout == "slots":
+            filled = numpy.arange(rows.shape[1]) < numpy.asarray(counts)[:, None]
+            ids = numpy.where(filled.reshape(-1, 1), numpy.asarray(batch.slot_experts), -1)
+            ids, weights = like(self._topk_ids, ids), batch.slot_weights
+        elif layout == "rank_major":
+            rows, ids, weights, counts = rows[None], batch.slot_experts, batch.slot_weights, None
+            scales = None if scales is None else scales[None]
+        if self._target is not None:
+            self._target[0] = number
+        return DispatchOutput(
+            expert_tensors=rows, num_tokens=number, recv_topk_idx=ids, recv_topk_weights=weights,
+            expert_counts=counts, recv_total_counter=self._target, expert_scales=scales)
+
+    def dispatch(self, params):
+        """Collective: both halves. Returns a `DispatchOutput`."""
+        self.dispatch_send_only(params)
+        return self.dispatch_recv_only()
+
+    def combine(self, params):
+        """Collective: returns the sums of the outputs, `params.x[0]`, which has the shape of the rows
+        that came. By rank they are those of a row's local experts, weighted and added."""
+        if self._batch is None:
+            raise c.InvalidArgument(1, "combine was called before dispatch")
+        outputs = params.x[0]
+        if self._fleet.layout == "rank_major" and len(outputs.shape) == 3:
+            outputs = outputs.reshape(-1, outputs.shape[2])
+        self._out = self._batch.send_back(outputs, params.out)
+        if not self._is_split:
+            self.complete()
+        return CombineOutput(x=self._out)
+
+    def complete(self):
+        """Collective: completes a combine that is split. Does nothing otherwise."""
+        if self._batch is not None and self._batch.stage == "sent back":
+            self._batch.finish()
+
+    def destroy(self):
+        """Does nothing: the memory is the fleet's."""
+
+
+def register():
+    """Lets `flashinfer.moe_ep` make fleets of the back end "peerbus"."""
+    _BACKEND_REGISTRY["peerbus"] = PeerbusFleet
