@@ -10,12 +10,8 @@
 
 set -u -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
-PATH=$PATH:/usr/sbin:/sbin
-
-if [ -z "${PEERBUS_TWO_HOSTS:-}" ]; then
-  export PEERBUS_TWO_HOSTS=first
-  exec unshare --net --uts --pid --fork --kill-child --mount-proc bash "$PWD/benchmarks/peers/two_hosts.sh" "$@"
-fi
+source benchmarks/support/two_hosts.sh || exit 1
+become_two_hosts "$PWD/benchmarks/peers/two_hosts.sh" "$@"
 
 rounds=${1:-5}
 shift || true
@@ -24,22 +20,6 @@ source benchmarks/support/turns.sh || exit 1
 for program in ep_bench mpi_ep compare_peers; do
   need "$program" "build it with: cmake --preset release && cmake --build --preset release --target $program" || exit 1
 done
-
-# This shell is on the first host. A process that sleeps keeps the second one.
-hostname first
-unshare --net --uts sleep infinity &
-second=$!
-on_second() { nsenter --target "$second" --net --uts -- "$@"; }
-until [ "$(readlink "/proc/$second/ns/net")" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.01; done
-{
-  on_second hostname second &&
-    ip link add far0 type veth peer name far1 netns "$second" &&
-    ip address add 10.77.0.1/24 dev far0 && ip link set far0 up && ip link set lo up &&
-    on_second ip address add 10.77.0.2/24 dev far1 && on_second ip link set far1 up &&
-    on_second ip link set lo up
-} || exit 1
-# Before, libfabric takes the loopback interface for the only one.
-until ip link show far0 | grep -q "state UP" && on_second ip link show far1 | grep -q "state UP"; do sleep 0.01; done
 
 if command -v iperf3 >/dev/null; then
   iperf3 --server --one-off >/dev/null &

@@ -194,7 +194,7 @@ def exchanges():
                    attachments=[extra])
             received = moe.dispatch(tokens, ids, weights, attachments=[extra])
             raises(peerbus.InvalidArgument if rank == 0 else peerbus.Refused,
-                   "out is no" if rank == 0 else "rank", moe.combine, received, count,
+                   "out is [" if rank == 0 else "rank", moe.combine, received, count,
                    numpy.zeros(3, numpy.uint16) if rank == 0 else None)
             moe.combine(received, count)
     raises(ValueError, "codec is 'none', expected one of bf16", comm.exchange, experts=1, hidden=64,
@@ -214,6 +214,53 @@ def exchanges():
                    numpy.ones((1, 1), numpy.float32), num_experts=2, num_max_tokens_per_rank=1,
                    expert_alignment=1, do_expand=expands)
         refused.destroy()
+
+
+def halves():
+    """Two batches under way, in halves; what is wrong in a first half is refused on all ranks."""
+    comm = peerbus.Communicator()
+    rank, count, hidden, top_k, experts = comm.rank, comm.rank * 2, 64, 2, 6
+    tokens = bf16(1 + numpy.arange(count)[:, None] % 3 + 0 * numpy.arange(hidden))
+    ids = numpy.tile(numpy.arange(top_k, dtype=numpy.int32), (count, 1)) + rank
+    weights = numpy.full([count, top_k], 0.5, numpy.float32)
+    refused = (peerbus.InvalidArgument, "expected") if rank == 1 else (peerbus.Refused, "rank 1")
+    for layout in peerbus.LAYOUTS:
+        with comm.exchange(experts=experts, hidden=hidden, top_k=top_k, max_tokens=2 * comm.size,
+                           layout=layout, in_flight=2) as moe:
+            begun = [moe.start_dispatch(tokens, ids, weights) for _ in range(2)]
+            homeward = []
+            for pending, factor in zip(begun, (1, 2)):
+                received = pending.finish()
+                raises(peerbus.InvalidArgument, "after each start_dispatch", pending.finish)
+                values = widened(received.row_data[:received.end]) * numpy.float32(factor)
+                if received.by_rank:
+                    values *= received.slot_weights[:received.end].sum(1, keepdims=True)
+                received.outputs[:received.end] = bf16(numpy.nan_to_num(values))
+                out = numpy.empty([count, hidden], numpy.uint16)
+                homeward.append((moe.start_combine(received, count, out), out, factor))
+            for pending, out, factor in homeward:
+                raises(TypeError, "timeout", pending.finish, timeout="soon")  # Gives nothing up.
+                assert pending.finish() is out and (widened(out) == factor * widened(tokens)).all()
+            # The first half raises where the argument is bad, the second on the other ranks.
+            raises(*refused, lambda: moe.start_dispatch(
+                tokens[:, :32] if rank == 1 else tokens, ids, weights).finish())
+            if rank == 1:
+                moe.refuse_dispatch()
+            else:
+                raises(peerbus.Refused, "rank 1", moe.dispatch, tokens, ids, weights)
+            received = moe.dispatch(tokens, ids, weights)
+            received.outputs[:received.end] = received.row_data[:received.end]
+            raises(*refused, lambda: moe.start_combine(
+                received, count, numpy.empty([1, 2], "u2") if rank == 1 else None).finish())
+            if rank == 1:
+                moe.refuse_combine(received)
+            else:
+                raises(peerbus.Refused, "rank 1", moe.combine, received, count)
+            if not received.by_rank:  # Other weights at home.
+                raises(*refused, moe.combine, received, count,
+                       weights=weights[:, :1] if rank == 1 else weights)
+                sums = moe.combine(received, count, weights=2 * weights)
+                assert (widened(sums) == 2 * widened(tokens)).all()
 
 
 def refused_arrays():
@@ -1050,6 +1097,9 @@ class Tests(unittest.TestCase):
             run(ranks, exchanges)
         run(3, refused_arrays)
 
+    def test_halves(self):
+        run(3, halves)
+
     def test_hosts(self):
         """Everything works among pretended hosts."""
         for function in (windows, exchanges, refused_arrays, deep_ep_low_latency, deep_ep_normal):
@@ -1167,7 +1217,7 @@ class Tests(unittest.TestCase):
                     function = getattr(kind, name)
                     if isinstance(function, property) or stated.name in ("Error", "EPHandle"):
                         continue
-                    given = inspect.signature(function).parameters.values()
+                    given = inspect.signature(getattr(function, "__func__", function)).parameters.values()
                     plain = [each for each in given
                              if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
                     self.assertEqual([each.arg for each in arguments.args + arguments.kwonlyargs],

@@ -180,8 +180,9 @@ class Exchange(c.Object):
             tensor = view.tensor
             if (has_gaps(tensor) or tensor.dtype_bits != 16
                     or list(tensor.shape[:tensor.ndim]) != [count, self.hidden]):
-                raise InvalidArgument(1, f"out is no contiguous array [{count}, {self.hidden}] of "
-                                         "bfloat16 or uint16")
+                raise InvalidArgument(1, f"out is {tensor.shape[:tensor.ndim]} of {tensor.dtype_bits} "
+                                         f"bits{' with gaps' * has_gaps(tensor)}, expected a contiguous "
+                                         f"array [{count}, {self.hidden}] of bfloat16 or uint16")
             require_writable(view, "out")
             args.out, views = view.address, [view]
             if weights is not None:
@@ -189,17 +190,17 @@ class Exchange(c.Object):
                 _require_slots(self, count, "weights", views[1].tensor, ((2, 32),), "float32")
                 args.weights = views[1].address
         except Exception:
-            self.refuse_combine(received, args.timeout_ns)
+            self.refuse_combine(received)
             raise
         c.check(call(self, received.ticket, ctypes.byref(args)))
         return args, views, out
 
-    def refuse_combine(self, received, _limit=0):
+    def refuse_combine(self, received):
         """Collective: makes the combine of `received` that the other ranks call fail there, because this
         rank has found an error before it could call it. All ranks may then call again. Waits for
         them."""
-        args = c.CombineArgs(refuse=1, timeout_ns=_limit)
-        c.check_refusal(c.lib.peerbus_combine(self, received.ticket, ctypes.byref(args)))
+        c.check_refusal(c.lib.peerbus_combine(self, received.ticket,
+                                              ctypes.byref(c.CombineArgs(refuse=1))))
 
     def combine(self, received, count, out=None, timeout=None, weights=None):
         """Collective: returns the weighted sums of the outputs, uint16 [count, hidden], in `out` if

@@ -430,13 +430,13 @@ BACKENDS = {"peerbus": False, "peerbus_batched": True}
 _managers = {}  # Of groups whose platform has another manager.
 
 
-def make_prepare_finalize(moe, quant_config, routing_tables, all2all_manager, batched=False):
+def make_prepare_finalize(moe, quant_config, routing_tables, all2all_manager, batched=False, **options):
     """Returns the `PrepareAndFinalize` for vLLM's `FusedMoEConfig`. Collective. If `all2all_manager` is
-    another one, an `All2AllManager` of its `cpu_group` is made, once."""
+    another one, an `All2AllManager` of its `cpu_group` is made with `options`, once."""
     if not isinstance(all2all_manager, All2AllManager):
         group = all2all_manager.cpu_group
         if id(group) not in _managers:
-            _managers[id(group)] = All2AllManager(group)
+            _managers[id(group)] = All2AllManager(group, **options)
         all2all_manager = _managers[id(group)]
     ranks = all2all_manager.world_size
     handle = all2all_manager.get_handle(dict(
@@ -446,9 +446,10 @@ def make_prepare_finalize(moe, quant_config, routing_tables, all2all_manager, ba
     return PrepareAndFinalize(handle, batched, routing_tables, moe, quant_config)
 
 
-def register():
+def register(**options):
     """Registers `BACKENDS` with vLLM's factories of prepare / finalize, and returns whether this vLLM has
-    them (pull request #50556). The entry point `vllm.general_plugins` calls it."""
+    them (pull request #50556). The entry point `vllm.general_plugins` calls it. `options`, such as
+    relay="always", are those of the `All2AllManager` that is made where the platform has another."""
     try:
         from vllm.model_executor.layers.fused_moe.all2all_utils import (
             register_moe_prepare_finalize_factory)
@@ -465,7 +466,8 @@ def register():
                                           "that take topk_ids")
             if eep_stage:
                 raise NotImplementedError(f"{name} cannot stage another number of ranks")
-            return make_prepare_finalize(moe, quant_config, routing_tables, all2all_manager, batched)
+            return make_prepare_finalize(moe, quant_config, routing_tables, all2all_manager, batched,
+                                         **options)
         return type(f"PeerbusFactory_{name}", (MoEPrepareFinalizeFactory,), {
             "backend_name": name, "supports_sequence_parallel": True, "create": create})
 
