@@ -157,7 +157,7 @@ class BufferOptions(Struct):
                 ("target_ranks_per_node", c_uint64), ("hccl_buffsize_mb", c_uint64),
                 ("nvshmem_qp_depth", c_uint64), ("normal_long_seq_rounds", c_uint64),
                 ("moe_enable_topk_neg_one", c_uint32), ("relay", c_uint32),
-                ("skip_other_ids", c_uint32), ("padding", c_uint32)]
+                ("skip_other_ids", c_uint32), ("same_bits", c_uint32)]
 
 
 class LowLatencyDispatchArgs(Struct):

@@ -44,6 +44,10 @@ struct buffer_options {
   /// are received in the order of their dispatches. Low-latency calls need groups of equal size,
   /// and `num_worst_tokens` is refused.
   moe::relay relay = moe::relay::never;
+  /// If true, whatever would let a token's result depend on other ranks or tokens is refused
+  /// (`moe::exchange_config::same_bits`): normal dispatches, whose callers add up the outputs of a
+  /// rank, when they are first called, and `relay::always` by the constructor.
+  bool same_bits = false;
 };
 
 }  // namespace peerbus::deep_ep

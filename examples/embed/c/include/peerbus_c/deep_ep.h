@@ -47,7 +47,8 @@ typedef struct peerbus_buffer_options {
   uint32_t moe_enable_topk_neg_one; /**< the target's MOE_ENABLE_TOPK_NEG_ONE */
   uint32_t relay;                   /**< PEERBUS_RELAY_NEVER and so on */
   uint32_t skip_other_ids; /**< 1: normal calls skip ids of E and more, as DeepEP does; 0: refuse */
-  uint32_t padding;        /**< 0 */
+  uint32_t same_bits;      /**< 1: refuses normal calls and PEERBUS_RELAY_ALWAYS, by which a token's
+                            * result would depend on other ranks or tokens (docs/reproducibility.md) */
 } peerbus_buffer_options;
 
 /** Makes a buffer without communication and sets `*buffer`. The first call of a shape allocates. The

@@ -62,7 +62,7 @@ class Buffer:
                  allow_nvlink_for_low_latency_mode: bool = True, allow_mnnvl: bool = False,
                  explicitly_destroy: bool = False, enable_shrink: bool = False, comm: Any = None, *,
                  num_max_tokens_per_rank: int = 4096, zero_copy: bool = True,
-                 target: Optional[str] = None, strict: Optional[bool] = None, relay: str = 'never',
+                 target: Optional[str] = None, strict: Optional[bool] = None, relay: str = 'never', same_bits: bool = False,
                  timeout: Optional[float] = None) -> None: ...
     def destroy(self) -> None: ...
     @staticmethod

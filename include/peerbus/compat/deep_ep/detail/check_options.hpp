@@ -42,6 +42,9 @@ inline buffer_options checked(const buffer_options& options) {
       options.target != profile::unrestricted ||
           (options.target_is == target_environment{} && options.target_ranks_per_node == 0),
       "was given without a target, expected both or neither");
+  argument{"buffer", "same_bits"}.require(
+      !options.same_bits || options.relay != moe::relay::always,
+      "was given with relay::always, which adds up the sums of groups; expected another relay");
   return options;
 }
 

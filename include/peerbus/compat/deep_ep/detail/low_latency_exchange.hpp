@@ -142,6 +142,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
                                                 .zero_copy = options.zero_copy});
     config.stream_from = options.stream_from;
     config.relay = options.relay;
+    config.same_bits = options.same_bits;
     config.weights_at_combine = true;
     if (key.weighted) config.attachments[0] = key.top_k * sizeof(float);
     return config;
