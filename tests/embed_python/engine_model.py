@@ -2,7 +2,9 @@
 """What the tests of peerbus.engines share: tokens, experts and their exact outputs. 7 x 5 experts, so
 that 2 and 3 ranks have different numbers of them. Values are small, so that sums are exact."""
 
+import importlib.machinery
 import inspect
+import os
 import sys
 import types
 
@@ -23,6 +25,8 @@ def factor(expert):
 class Model:
     """This rank, with its experts and with tokens."""
 
+    relay = os.environ.get("RELAY", "automatic")
+
     def __init__(self):
         self.kind, self.comm = Kind(), peerbus.Communicator()
         self.rank, self.size = self.comm.rank, self.comm.size
@@ -39,8 +43,14 @@ class Model:
         weights = self.draw.choice(numpy.float32([1, 0.5, 0.25]), [count, top_k])
         return numpy.broadcast_to(1 + x % 3, [count, HIDDEN]).astype(numpy.float32), weights, ids
 
-    def given(self, x, weights, ids):
-        return self.kind.given(bf16(x), True), self.kind.given(weights), self.kind.given(ids)
+    def given(self, x, weights, ids, alike=False):
+        """Returns them as arguments. Unless `alike`, ids are int32 on odd ranks. Tokens have gaps on the last
+        one."""
+        if self.rank % 2 == 1 and not alike:
+            ids = ids.astype(numpy.int32)
+        x = self.kind.given(bf16(numpy.repeat(x, 2, 1) if self.rank == self.size - 1 else x), True)
+        return x[:, ::2] if self.rank == self.size - 1 else x, self.kind.given(weights), \
+            self.kind.given(ids)
 
 
 def expected(x, weights, ids):
@@ -85,7 +95,7 @@ def summed(rank, values, ids, weights):
 def put_module(name, **members):
     """Puts a module with these members where an engine has it."""
     made = sys.modules[name] = types.ModuleType(name)
-    made.__path__ = []
+    made.__path__, made.__spec__ = [], importlib.machinery.ModuleSpec(name, None)
     made.__dict__.update(members)
 
 

@@ -49,6 +49,7 @@ Params = types.SimpleNamespace
 
 def fleet_of(rank, algorithm=EpAlgorithm.LOW_LATENCY, layout=EpLayout.EXPERT_MAJOR, knobs=(), **options):
     from peerbus.engines import flashinfer
+    options.setdefault("relay", rank.relay)
     return flashinfer.PeerbusFleet(
         Params(world_size=rank.size, rank=rank.rank, process_group=rank.comm),
         Params(num_experts=EXPERTS, max_tokens_per_rank=MOST, token_hidden_size=HIDDEN,
@@ -78,8 +79,10 @@ def moe_ep(rank, fleet, batch, is_split=False, with_out=False):
             counts = rank.kind.got(got.expert_counts)
             assert rows.shape == (rank.size, MOST, HIDDEN) and counts.shape == (rank.size,)
             assert ((slots >= 0).any(1).reshape(rank.size, MOST).sum(1) == counts).all()
+            assert got.recv_total_counter is None
         else:
-            assert rank.kind.got(target)[0] == got.num_tokens == len(flat)
+            assert rank.kind.got(got.recv_total_counter)[0] == got.num_tokens == len(flat)
+        assert slots.dtype == numpy.int64
         weighted = numpy.where(slots >= 0, rank.kind.got(got.recv_topk_weights), 0)
         outputs = rank.kind.given(summed(rank, flat, slots, weighted).reshape(rows.shape), True)
     out = rank.kind.given(bf16(numpy.zeros([len(batch[0]), HIDDEN])), True) if with_out else None
@@ -172,7 +175,8 @@ class Tests(unittest.TestCase):
                 run(ranks, layouts_and_orders)
 
     def test_on_two_hosts(self):
-        run(3, layouts_and_orders, hosts=2)
+        for ranks in (3, 4):
+            run(ranks, layouts_and_orders, hosts=2, RELAY="always")
 
     def test_flashinfer_is_there(self):
         run(2, in_flashinfer)

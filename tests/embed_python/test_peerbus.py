@@ -252,15 +252,27 @@ def halves():
             received.outputs[:received.end] = received.row_data[:received.end]
             raises(*refused, lambda: moe.start_combine(
                 received, count, numpy.empty([1, 2], "u2") if rank == 1 else None).finish())
+            raises(*refused, moe.combine, received, count + (rank == 1))
             if rank == 1:
-                moe.refuse_combine(received)
+                pending = moe.refuse_combine(received, ArithmeticError("no outputs"))
+                raises(ArithmeticError, "no outputs", pending.finish)
             else:
                 raises(peerbus.Refused, "rank 1", moe.combine, received, count)
-            if not received.by_rank:  # Other weights at home.
+            if received.by_rank:
+                raises(*refused, moe.combine, received, count, weights=weights if rank == 1 else None)
+                moe.combine(received, count)
+            else:  # Other weights at home.
                 raises(*refused, moe.combine, received, count,
                        weights=weights[:, :1] if rank == 1 else weights)
                 sums = moe.combine(received, count, weights=2 * weights)
                 assert (widened(sums) == 2 * widened(tokens)).all()
+            # The library reads what was sent even if nobody finishes the batch.
+            given = tokens.copy()
+            alive = weakref.ref(given)
+            moe.start_dispatch(given, ids, weights)
+            del given
+            assert alive() is not None
+            comm.barrier()
 
 
 def refused_arrays():

@@ -51,7 +51,8 @@ def batches_of_both_modes():
     layer, as two-batch overlap has them."""
     for same_bits in (False, True):
         rank, is_extend = Model(), [True]
-        options = dict(is_extend=lambda: is_extend[0], same_bits=same_bits)
+        options = dict(is_extend=lambda: is_extend[0], same_bits=same_bits,
+                       relay="automatic" if same_bits else rank.relay)
         layers = [Layer(rank, **options) for _ in range(2)]
         for is_extend[0] in (True, False, True, False):
             for batch in batches(rank):
@@ -96,6 +97,19 @@ def hooks_and_orders():
     wrong = TopK(given[1].topk_weights, given[1].topk_ids + EXPERTS * (rank.rank == 0), None)
     raises((peerbus.InvalidArgument, peerbus.Refused), "", dispatcher.dispatch, given[0], wrong)
     assert (layer.forward(*batch) == expected(*batch)).all()
+    # A hook that raises on one rank is an error on all, and experts that raise do not end the layer.
+    for name in ("pre_dispatch", "pre_combine"):
+        breaking = Layer(rank, deepep_mode="normal")
+
+        def hook(*_):
+            if rank.rank == 0:
+                raise ArithmeticError("broken")
+        getattr(breaking.dispatcher, f"register_{name}_hook")(hook)
+        raises(ArithmeticError if rank.rank == 0 else peerbus.Refused, "", breaking.forward, *batch)
+        breaking.dispatcher.reset()
+    dispatcher.dispatch(*given)
+    dispatcher.reset()
+    assert (layer.forward(*batch) == expected(*batch)).all()
     raises(peerbus.InvalidArgument, "deepep_mode", Layer, rank, deepep_mode="fast")
     raises(TypeError, "is_extend_in_batch", Layer, rank)
     type(dispatcher).destroy_all()
@@ -120,7 +134,8 @@ class Tests(unittest.TestCase):
         run(2, hooks_and_orders)
 
     def test_on_two_hosts(self):
-        run(3, batches_of_both_modes, hosts=2)
+        for ranks in (3, 4):
+            run(ranks, batches_of_both_modes, hosts=2, RELAY="always")
 
     @needs_torch
     def test_torch(self):

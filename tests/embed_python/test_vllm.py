@@ -16,7 +16,7 @@ import numpy
 import peerbus
 from engine_model import (EXPERTS, HIDDEN, MOST, TOP_K, Model, batches, check_arguments, expected, factor,
                           put_module)
-from ranks import bf16, main, needs_torch, raises, run, widened
+from ranks import bf16, has_hosts, main, needs_torch, raises, run, widened
 from test_deep_ep import codes
 
 Quant = collections.namedtuple("Quant", "quant_dtype block_shape per_act_token_quant")
@@ -28,7 +28,9 @@ class Rank(Model):
     def __init__(self, same_bits=False):
         from peerbus.engines import vllm
         super().__init__()
-        self.vllm, self.manager = vllm, vllm.All2AllManager(self.comm, same_bits=same_bits)
+        self.vllm = vllm
+        self.manager = vllm.All2AllManager(self.comm, same_bits=same_bits,
+                                           relay="automatic" if same_bits else self.relay)
         self.handle = self.manager.get_handle(self.numbers())
 
     def numbers(self, **other):
@@ -64,10 +66,11 @@ class Contiguous:
 class Kernel:
     """The steps of vLLM's FusedMoEKernelModularImpl, over one rank's experts."""
 
-    def __init__(self, rank, batched=False, tables=None, impl=None, quant=None):
+    def __init__(self, rank, batched=False, tables=None, impl=None, quant=None, most=MOST):
         self.rank, self.kind, self.impl, self.quant = rank, rank.kind, impl, quant
-        self.steps = rank.vllm.PrepareAndFinalize(rank.handle, batched, tables)
-        self.batched, self.tables = batched, tables
+        handle = rank.manager.get_handle(rank.numbers(max_num_tokens_per_dp_rank=most))
+        self.steps = rank.vllm.PrepareAndFinalize(handle, batched, tables)
+        self.batched, self.tables, self.most = batched, tables, most
 
     def global_ids(self):
         """Returns the global numbers of this rank's experts."""
@@ -92,7 +95,7 @@ class Kernel:
         own, counts = self.global_ids(), self.kind.got(meta.expert_num_tokens)
         assert counts.dtype == numpy.int32 and len(counts) == len(own)
         if self.batched:
-            assert ids is None and values.shape == (len(own), self.rank.size * MOST, HIDDEN)
+            assert ids is None and values.shape == (len(own), self.rank.size * self.most, HIDDEN)
             outputs = numpy.full(values.shape, numpy.nan, numpy.float32)
             for e, number in enumerate(counts):
                 outputs[e, :number] = values[e, :number] * factor(own[e])
@@ -149,6 +152,7 @@ def layers():
                        for batch, given, (_, receiver) in in_flight]
             for result, batch in results:
                 assert (result() == expected(*batch)).all(), name
+            kernel = Kernel(rank, kernel.batched, impl=kernel.impl, most=MOST + 1)
             x, weights, ids = rank.tokens(3, top_k=1)
             assert (kernel.layer(x, weights, ids, on_input=True) == expected(x, weights, ids)).all()
 
@@ -236,6 +240,7 @@ def refusals():
         refused("expected [count, 128]", kernel.layer, narrow, weights, ids)
         wrong = ids + (0 if other else EXPERTS)
         refused("expert", kernel.layer, x, weights, wrong)
+        refused("expected [2, 3]", kernel.layer, x, weights, ids[:, :2] if not other else ids)
         refused("8 tokens", kernel.layer, *rank.tokens(2 if other else MOST + 2))
         assert (kernel.layer(x, weights, ids) == expected(x, weights, ids)).all()
         # A batch that is not received is not finalized, and bad outputs may be sent again.
@@ -253,9 +258,58 @@ def refusals():
         assert (widened(rank.kind.got(output)) == expected(x, weights, ids)).all()
         # A third batch while two are under way.
         pending = [kernel.prepare(*given) for _ in range(2)]
-        raises(peerbus.Error, "", kernel.prepare, *given)
+        raises(peerbus.Error, "in_flight", kernel.prepare, *given)
         for _, receiver in pending:
             assert (kernel.finalize(receiver, *given[1:], 2)() == expected(x, weights, ids)).all()
+
+
+def given_up():
+    """A batch whose experts raise is given up; the next ones are finalized with their own outputs."""
+    rank = Rank()
+    for _, kernel in kernels(rank):
+        for _ in range(3):
+            stale = rank.given(*rank.tokens(2))
+            kernel.prepare(*stale)[1]()  # No finalize follows.
+            batch = rank.tokens(2)
+            assert (kernel.layer(*batch) == expected(*batch)).all()
+    x, weights, ids = rank.given(*rank.tokens(2), alike=True)
+    rank.manager.dispatch(x, weights, ids)
+    rows = rank.manager.dispatch(x[:1], weights[:1], ids[:1])[0]
+    assert len(rank.manager.combine(rows)) == 1
+    raises(peerbus.InvalidArgument, "expected those of a dispatch before it: none", rank.manager.combine,
+           rows)
+
+
+def hooks():
+    """Another thread runs the hooks, as vLLM's micro-batches do. What they raise, the receiver raises."""
+    rank = Rank()
+    for _, kernel in kernels(rank):
+        batch = rank.tokens(2)
+        given = rank.given(*batch)
+
+        def elsewhere(hook):
+            thread = threading.Thread(target=hook)
+            thread.start()
+            thread.join()
+        hook, receiver = kernel.prepare(*given)
+        elsewhere(hook)
+        rows, scales, meta, ids, weights = receiver()
+        assert receiver()[0] is rows
+        output = rank.kind.given(bf16(numpy.zeros([2, HIDDEN])), True)
+        hook, receiver = kernel.steps.finalize_async(
+            output, kernel.experts(rows, scales, meta, ids), given[1] if weights is None else weights,
+            given[2] if ids is None else ids, False, kernel.impl)
+        elsewhere(hook)
+        receiver()
+        assert (widened(rank.kind.got(output)) == expected(*batch)).all()
+        wrong = given if rank.rank else (given[0], given[1], given[2] + EXPERTS)
+        if rank.rank == 0:
+            raises(peerbus.InvalidArgument, "expert", kernel.prepare, *wrong)
+        else:
+            hook, receiver = kernel.prepare(*wrong)
+            raises(peerbus.Refused, "rank 0", hook)
+            raises(peerbus.Refused, "rank 0", receiver)
+        assert (kernel.layer(*batch) == expected(*batch)).all()
 
 
 def killed():
@@ -272,7 +326,7 @@ def killed():
     try:
         for _ in range(3):
             kernel.layer(*batch)
-    except peerbus.PeerDead as problem:
+    except (peerbus.PeerDead, peerbus.Unreachable) as problem:
         assert "rank 1" in str(problem), problem
     except peerbus.Poisoned:
         pass
@@ -288,7 +342,7 @@ def manager():
     kind, own = rank.kind, list(rank.places)
     for count in (2 + rank.rank, 0 if rank.rank == 1 else 3):
         x, weights, ids = rank.tokens(count)
-        given = rank.given(x, weights, ids)
+        given = rank.given(x, weights, ids, alike=True)
         extra = [kind.given(numpy.arange(count, dtype=numpy.int32)[:, None])]
         got = rank.manager.dispatch(*given, extra_tensors=extra)
         assert len(got) == 4 and len(got[3]) == 1 and len(got[3][0]) == len(got[0])
@@ -301,7 +355,8 @@ def manager():
         all_x, all_logits = rank.manager.dispatch_router_logits(given[0], logits)
         assert len(all_logits) == len(all_x)
         rank.manager.combine(all_x, is_sequence_parallel=True)
-    raises(peerbus.InvalidArgument, "before dispatch", rank.manager.combine, all_x)
+    raises(peerbus.InvalidArgument, "dispatch before it: none", rank.manager.combine,
+           all_x)
     bad = given[1][:0] if rank.rank == 0 and count else given[1]
     raises((peerbus.InvalidArgument, peerbus.Refused), "rows", rank.manager.dispatch, given[0], bad,
            given[2])
@@ -399,7 +454,7 @@ def in_vllm():
         raises(NotImplementedError, "monolithic", registry[name].create, moe=moe, quant_config=None,
                routing_tables=None, all2all_manager=manager, use_monolithic=True)
     # Without sequence parallelism the ranks of a data-parallel group gather, here every second one.
-    x, weights, ids = rank.given(*rank.tokens(2))
+    x, weights, ids = rank.given(*rank.tokens(2), alike=True)
     assert len(rank.manager.dispatch(x, weights, ids)[0]) == 2 * rank.size // 2
     assert len(rank.manager.combine(rank.kind.given(bf16(numpy.ones([rank.size, HIDDEN])), True))) == 2
     assert len(rank.manager.dispatch(x, weights, ids, is_sequence_parallel=True)[0]) == 2 * rank.size
@@ -413,26 +468,31 @@ class Tests(unittest.TestCase):
 
     def test_on_2_and_3_ranks(self):
         for ranks in (2, 3):
-            for function in (layers, refusals, threads):
+            for function in (layers, refusals, threads, given_up, hooks):
                 with self.subTest(function=function.__name__, ranks=ranks):
                     run(ranks, function)
 
     def test_on_two_hosts(self):
-        for function in (layers, manager):
-            run(3, function, hosts=2)
+        run(3, manager, hosts=2)
+        for ranks in (3, 4):  # Hosts of different sizes, and of equal ones.
+            for function in (layers, refusals, given_up):
+                with self.subTest(function=function.__name__, ranks=ranks):
+                    run(ranks, function, hosts=2, RELAY="always")
 
     def test_a_dead_rank(self):
-        with self.assertRaisesRegex(AssertionError, "rank 1 ended with -9") as caught:
-            run(3, killed)
-        self.assertNotIn("rank 0", str(caught.exception))
-        self.assertNotIn("rank 2", str(caught.exception))
+        for hosts in (1, 2) if has_hosts else (1,):
+            with self.subTest(hosts=hosts):
+                with self.assertRaisesRegex(AssertionError, "rank 1 ended with -9") as caught:
+                    run(3, killed, hosts=hosts)
+                self.assertNotIn("rank 0 ended", str(caught.exception))
+                self.assertNotIn("rank 2 ended", str(caught.exception))
 
     def test_vllm_is_there(self):
         run(4, in_vllm)
 
     @needs_torch
     def test_torch(self):
-        for function in (layers, quantized, placements, refusals, manager):
+        for function in (layers, quantized, placements, refusals, hooks, manager):
             with self.subTest(function=function.__name__):
                 run(3, function, TENSORS="torch")
 

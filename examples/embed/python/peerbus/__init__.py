@@ -17,7 +17,7 @@ import numpy
 
 from . import _library as c
 from ._library import (ANY_RANK, CODECS, RELAYS, TRANSPORTS, Error, InvalidArgument, OutOfMemory,
-                       PeerDead, Poisoned, Refused, TimedOut)
+                       PeerDead, Poisoned, Refused, TimedOut, Unreachable)
 from ._bf16 import from_bf16, to_bf16
 from ._channels import Channels
 from ._collective import ALGORITHMS, Collectives, Team
@@ -28,9 +28,10 @@ from ._pending import Pending
 from ._tensors import view_of
 
 __all__ = ["ALGORITHMS", "ANY_RANK", "CODECS", "Channels", "Collectives", "Communicator", "Error",
-           "Exchange", "InvalidArgument", "LAYOUTS", "OutOfMemory", "PeerDead", "Pending", "PendingBatch",
-           "Poisoned", "REDUCTIONS", "RELAYS", "Received", "Refused", "TRANSPORTS", "Team", "TimedOut", "Window",
-           "from_bf16", "launched", "permit_private_reads", "to_bf16"]
+           "Exchange", "InvalidArgument", "LAYOUTS", "OutOfMemory", "PeerDead", "Pending",
+           "PendingBatch", "Poisoned", "REDUCTIONS", "RELAYS", "Received", "Refused", "TRANSPORTS",
+           "Team", "TimedOut", "Unreachable", "Window", "from_bf16", "launched",
+           "permit_private_reads", "to_bf16"]
 
 
 def launched():

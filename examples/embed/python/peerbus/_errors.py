@@ -29,6 +29,10 @@ class PeerDead(Error, ConnectionError):
     """A rank died, or left before it had done its part."""
 
 
+class Unreachable(Error, ConnectionError):
+    """The connection to a rank broke."""
+
+
 class Poisoned(Error):
     """An earlier failure left the ranks out of step. Make a new communicator."""
 
@@ -37,5 +41,6 @@ class OutOfMemory(Error, MemoryError):
     """The machine does not have the memory."""
 
 
-for _class in (Error, InvalidArgument, Refused, TimedOut, PeerDead, Poisoned, OutOfMemory):
+for _class in (Error, InvalidArgument, Refused, TimedOut, PeerDead, Unreachable, Poisoned,
+               OutOfMemory):
     _class.__module__ = "peerbus"  # As a program names it, and a traceback shows it.

@@ -6,7 +6,7 @@ import ctypes
 import numpy
 
 from . import _library as c
-from ._library import CODECS, RELAYS, InvalidArgument
+from ._library import CODECS, RELAYS, InvalidArgument, Refused
 from ._operands import Operand
 from ._tensors import Given, contiguous, has_gaps, require_writable, view_of
 
@@ -23,7 +23,7 @@ class Received:
     `in_flight`th next dispatch.
     """
 
-    def __init__(self, exchange, raw):
+    def __init__(self, exchange, raw, count):
         capacity, blocks, ranks = raw.row_capacity, raw.blocks, raw.ranks
         hidden, top_k = exchange.hidden, exchange.top_k
 
@@ -34,7 +34,7 @@ class Received:
         columns = raw.row_bytes // numpy.dtype(dtype).itemsize
         scales = "uint8" if exchange.codec == "fp8_ue8m0" else "float32"
         scale_columns = raw.scale_bytes // numpy.dtype(scales).itemsize
-        self._exchange, self.ticket = exchange, raw.ticket
+        self._exchange, self._count, self.ticket = exchange, count, raw.ticket
         self.rows, self.end, self.by_rank = raw.rows, raw.end, raw.by_rank
         self.expert_ids = view_of(raw.expert_ids, "uint32", [raw.experts], exchange)
         self.first_rows = view_of(raw.first_rows, "uint32", [blocks, ranks], exchange)
@@ -51,26 +51,39 @@ class Received:
 
 
 class PendingBatch:
-    """The second half of a dispatch or a combine. The rank may compute between the halves. Arrays that
-    are sent are kept alive and must not change, and `out` must not be accessed, until `finish` has
-    returned. Halves of a kind are finished in the order in which they were started, and all are
-    finished. Made by `Exchange.start_dispatch` and `Exchange.start_combine` only."""
+    """The second half of a dispatch or a combine. The rank may compute between the halves. Until `finish`
+    has returned, tokens and attachments must not change and `out` must not be accessed; the exchange
+    keeps them alive. All halves are finished, with relay those of dispatches in the order in which they
+    were started. Made by `Exchange.start_dispatch` and `Exchange.start_combine` only."""
 
-    def __init__(self, started_by, finish, views):
-        self._started_by, self._finish, self._views = started_by, finish, views
+    def __init__(self, started_by, finish, timeout, is_refusal=False):
+        self._started_by, self._finish, self._limit = started_by, finish, c.nanoseconds(timeout)
+        self.is_refusal = is_refusal  # `finish` raises what this rank has found wrong.
+
+    @property
+    def is_done(self):
+        """Whether `finish` has done the rest, or failed to."""
+        return self._finish is None
 
     def finish(self, timeout=None):
-        """Does the rest of the operation, and returns or raises what the whole operation would. After
-        `TimedOut` or any other failure it cannot be called again."""
-        limit = c.nanoseconds(timeout)  # A wrong one gives nothing up.
-        finish, self._finish = self._finish, None
-        if finish is None:
-            raise c.InvalidArgument(1, f"finish was called before, expected it once after each "
-                                       f"{self._started_by}")
+        """Does the rest of the operation, and returns or raises what the whole operation would. `timeout`
+        None stands for that of the first half. A call in a wrong order, which raises `InvalidArgument`,
+        counts as not made."""
+        if self._finish is None:
+            raise InvalidArgument(1, f"finish was called before, expected it once after each "
+                                     f"{self._started_by}")
+        finish, limit = self._finish, c.nanoseconds(timeout) or self._limit
         try:
-            return finish(limit)
-        finally:
-            self._views = None
+            outcome = finish(limit)
+        except InvalidArgument:
+            raise
+        except BaseException:
+            self._finish = None
+            raise
+        self._finish = None
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
 
 class Exchange(c.Object):
@@ -96,6 +109,8 @@ class Exchange(c.Object):
             relay=c.place("relay", relay, RELAYS), same_bits=int(same_bits),
             attachments=(ctypes.c_uint64 * 4)(
                 *[c.number(nbytes, "attachments") for nbytes in self.attachments]))
+        # What the library may still read, by ticket, even if nobody finishes the batch.
+        self._size, self._sent = comm.size, {}
         super().__init__("exchange", c.make("exchange", c.lib.peerbus_exchange_create, comm,
                                             ctypes.byref(config), c.nanoseconds(timeout)))
 
@@ -118,19 +133,19 @@ class Exchange(c.Object):
             args.attachments[i] = extra.address
         return args, views
 
-    def _begin(self, call, tokens, experts, weights, attachments, timeout, *outcome):
-        """Calls a function of the library that begins a dispatch. Returns the views that keep its
-        arguments valid. An argument that is bad here is refused on all ranks."""
+    def _begin(self, call, tokens, experts, weights, attachments, timeout, outcome):
+        """Calls a function of the library that begins a dispatch. Returns its arguments, and the views that
+        keep them valid. An argument that is bad here is refused on all ranks."""
         limit = 0
         try:
             limit = c.nanoseconds(timeout)
             args, views = self._input(tokens, experts, weights, attachments, limit)
         except Exception:
             refusal = c.DispatchArgs(refuse=1, timeout_ns=limit)
-            c.check_refusal(call(self, ctypes.byref(refusal), *outcome))
+            c.check_refusal(call(self, ctypes.byref(refusal), ctypes.byref(outcome)))
             raise
-        c.check(call(self, ctypes.byref(args), *outcome))
-        return views
+        c.check(call(self, ctypes.byref(args), ctypes.byref(outcome)))
+        return args, views
 
     def dispatch(self, tokens, experts, weights, attachments=(), timeout=None):
         """Collective: sends each token to its experts and returns a `Received`.
@@ -141,23 +156,28 @@ class Exchange(c.Object):
         configured bytes. Other arrays are refused on all ranks: `Refused` elsewhere.
         """
         raw = c.Received()
-        self._begin(c.lib.peerbus_dispatch, tokens, experts, weights, attachments, timeout,
-                    ctypes.byref(raw))
-        return Received(self, raw)
+        args, _ = self._begin(c.lib.peerbus_dispatch, tokens, experts, weights, attachments, timeout, raw)
+        return Received(self, raw, args.count)
 
     def start_dispatch(self, tokens, experts, weights, attachments=(), timeout=None):
         """Collective: the first half of `dispatch`. Returns a `PendingBatch` whose `finish()` returns the
-        `Received`. Waits for no rank, unless an argument is bad here. Up to `in_flight` batches may be
-        between this call and the end of their combine."""
+        `Received`. Waits for no rank, unless an argument is bad here: then it raises when all ranks know.
+        Up to `in_flight` batches may be between this call and the end of their combine."""
         ticket = ctypes.c_uint64()
-        views = self._begin(c.lib.peerbus_dispatch_send, tokens, experts, weights, attachments,
-                            timeout, ctypes.byref(ticket))
+        args, views = self._begin(c.lib.peerbus_dispatch_send, tokens, experts, weights, attachments,
+                                  timeout, ticket)
+        self._sent[ticket.value], count = views, args.count
 
         def finish(limit):
             raw = c.Received()
-            c.check(c.lib.peerbus_dispatch_recv(self, ticket, None, limit, ctypes.byref(raw)))
-            return Received(self, raw)
-        return PendingBatch("start_dispatch", finish, views)
+            try:
+                c.check(c.lib.peerbus_dispatch_recv(self, ticket, None, limit, ctypes.byref(raw)))
+            except Refused:
+                del self._sent[ticket.value]
+                raise
+            del self._sent[ticket.value]
+            return Received(self, raw, count)
+        return PendingBatch("start_dispatch", finish, timeout)
 
     def refuse_dispatch(self):
         """Collective: makes the dispatch that the other ranks call fail there, because this rank has found
@@ -165,62 +185,87 @@ class Exchange(c.Object):
         c.check_refusal(c.lib.peerbus_dispatch_send(
             self, ctypes.byref(c.DispatchArgs(refuse=1)), ctypes.byref(ctypes.c_uint64())))
 
-    def _output(self, call, received, count, out, weights, timeout):
-        """Calls a function of the library that begins a combine. Returns its arguments, the views that
-        keep them valid, and the result. An argument that is bad here is refused on all ranks."""
-        if received._exchange is not self:
-            raise c.InvalidArgument(1, "combine was given the rows of another exchange, expected those "
-                                       "of its own dispatch")
-        args = c.CombineArgs()
-        try:
-            args.timeout_ns, args.count = c.nanoseconds(timeout), c.number(count, "count")
-            if out is None:
-                out = numpy.empty([count, self.hidden], numpy.uint16)
-            view = Given(out, "out")
-            tensor = view.tensor
-            if (has_gaps(tensor) or tensor.dtype_bits != 16
-                    or list(tensor.shape[:tensor.ndim]) != [count, self.hidden]):
-                raise InvalidArgument(1, f"out is {tensor.shape[:tensor.ndim]} of {tensor.dtype_bits} "
-                                         f"bits{' with gaps' * has_gaps(tensor)}, expected a contiguous "
-                                         f"array [{count}, {self.hidden}] of bfloat16 or uint16")
-            require_writable(view, "out")
-            args.out, views = view.address, [view]
-            if weights is not None:
-                views.append(contiguous(weights, "weights"))
-                _require_slots(self, count, "weights", views[1].tensor, ((2, 32),), "float32")
-                args.weights = views[1].address
-        except Exception:
-            self.refuse_combine(received)
-            raise
-        c.check(call(self, received.ticket, ctypes.byref(args)))
+    def _output(self, received, count, out, weights, timeout):
+        """Returns the arguments of a combine, the views that keep them valid, and the result."""
+        args = c.CombineArgs(timeout_ns=c.nanoseconds(timeout), count=c.number(count, "count"))
+        if count != received._count:
+            raise InvalidArgument(1, f"count is {count}, expected that of the dispatch, "
+                                     f"{received._count}")
+        if out is None:
+            out = numpy.empty([count, self.hidden], numpy.uint16)
+        view = Given(out, "out")
+        tensor = view.tensor
+        if (has_gaps(tensor) or tensor.dtype_bits != 16
+                or list(tensor.shape[:tensor.ndim]) != [count, self.hidden]):
+            raise InvalidArgument(1, f"out is {tensor.shape[:tensor.ndim]} of {tensor.dtype_bits} "
+                                     f"bits{' with gaps' * has_gaps(tensor)}, expected a contiguous "
+                                     f"array [{count}, {self.hidden}] of bfloat16 or uint16")
+        require_writable(view, "out")
+        args.out, views = view.address, [view]
+        if weights is not None:
+            views.append(contiguous(weights, "weights"))
+            _require_slots(self, count, "weights", views[1].tensor, ((2, 32),), "float32")
+            if received.by_rank or received.counts.shape[1] != self._size:
+                raise InvalidArgument(1, "weights were given in a layout by rank or with relay, expected "
+                                         "those of the dispatch, which are applied before rows come home")
+            args.weights = views[1].address
         return args, views, out
 
-    def refuse_combine(self, received):
-        """Collective: makes the combine of `received` that the other ranks call fail there, because this
-        rank has found an error before it could call it. All ranks may then call again. Waits for
-        them."""
-        c.check_refusal(c.lib.peerbus_combine(self, received.ticket,
-                                              ctypes.byref(c.CombineArgs(refuse=1))))
+    def _require_own(self, received):
+        if received._exchange is not self:
+            raise InvalidArgument(1, "combine was given the rows of another exchange, expected those "
+                                     "of its own dispatch")
 
     def combine(self, received, count, out=None, timeout=None, weights=None):
         """Collective: returns the weighted sums of the outputs, uint16 [count, hidden], in `out` if
         that is given. `count` is the number of tokens of the dispatch. `weights`, float32
-        [count, top_k], replace those of the dispatch (in layouts by expert, without relay). An `out` of another form is
-        refused on all ranks, which may then call again. `received` of another exchange is refused on
+        [count, top_k], replace those of the dispatch, in layouts by expert without relay. Other arguments
+        are refused on all ranks, which may then call again. `received` of another exchange is refused on
         this rank only."""
-        return self._output(c.lib.peerbus_combine, received, count, out, weights, timeout)[2]
+        self._require_own(received)
+        try:
+            args, views, out = self._output(received, count, out, weights, timeout)
+        except Exception:
+            refusal = c.CombineArgs(refuse=1)
+            c.check_refusal(c.lib.peerbus_combine(self, received.ticket, ctypes.byref(refusal)))
+            raise
+        c.check(c.lib.peerbus_combine(self, received.ticket, ctypes.byref(args)))
+        del views
+        return out
 
     def start_combine(self, received, count, out=None, timeout=None, weights=None):
         """Collective: the first half of `combine`, after which the outputs must not change. Returns a
-        `PendingBatch` whose `finish()` returns the sums. Waits for no rank."""
-        args, views, out = self._output(c.lib.peerbus_combine_send, received, count, out, weights,
-                                        timeout)
+        `PendingBatch` whose `finish()` returns the sums, or raises what is wrong with the arguments. Waits
+        for no rank."""
+        self._require_own(received)
+        try:
+            args, views, out = self._output(received, count, out, weights, timeout)
+        except Exception as problem:
+            return self.refuse_combine(received, problem)
+        c.check(c.lib.peerbus_combine_send(self, received.ticket, ctypes.byref(args)))
 
-        def finish(limit):
-            args.timeout_ns = limit or args.timeout_ns
+        def finish(limit, _views=views):
+            args.timeout_ns = limit
             c.check(c.lib.peerbus_combine_recv(self, received.ticket, ctypes.byref(args)))
             return out
-        return PendingBatch("start_combine", finish, views)
+        return PendingBatch("start_combine", finish, timeout)
+
+    def refuse_combine(self, received, problem):
+        """Collective: the first half of a combine that happens on no rank, because this one has found
+        `problem`, an exception. Returns a `PendingBatch` whose `finish()` raises it; the other ranks raise
+        `Refused`. All may then combine again. Waits for no rank."""
+        self._require_own(received)
+        refusal = c.CombineArgs(refuse=1)
+        c.check(c.lib.peerbus_combine_send(self, received.ticket, ctypes.byref(refusal)))
+
+        def finish(limit):
+            out = numpy.empty([received._count, self.hidden], numpy.uint16)
+            args = c.CombineArgs(timeout_ns=limit, count=received._count, out=out.ctypes.data)
+            code = c.lib.peerbus_combine_recv(self, received.ticket, ctypes.byref(args))
+            if code not in (1, 8):  # Refused, by this rank.
+                c.check(code)
+            return problem
+        return PendingBatch("refuse_combine", finish, None, is_refusal=True)
 
 
 def _require_slots(exchange, count, name, tensor, codes, types):

@@ -8,14 +8,16 @@ from .._bf16 import from_bf16, to_bf16
 from .._exchange import Exchange
 from .._tensors import bits_of, empty_like, like, view_like
 
+LAYOUTS = ("padded", "compact", "rank_major", "slots")
 # The types of rows, as codes of the library, by codec.
-_kinds = {"bf16": (4, 16), "int8_per_token": (0, 8)}
-_E4M3 = (10, 8)
+_BF16, _INT8, _E4M3 = (4, 16), (0, 8), (10, 8)
+_KINDS = {"bf16": _BF16, "int8_per_token": _INT8, "fp8_f32": _E4M3, "fp8_rounded": _E4M3,
+          "fp8_ue8m0": _E4M3}
 
 
 class Watch:
     """A context for calls that keeps, as `fault`, the first failure after which a group cannot go on: a
-    rank that died, or did not answer in time."""
+    rank died, did not answer in time, or the connection to it broke."""
 
     fault = None
 
@@ -23,25 +25,43 @@ class Watch:
         return self
 
     def __exit__(self, kind, problem, _):
-        if self.fault is None and isinstance(problem, (c.PeerDead, c.TimedOut, c.Poisoned)):
+        if self.fault is None and isinstance(problem, (c.PeerDead, c.TimedOut, c.Unreachable,
+                                                       c.Poisoned)):
             self.fault = problem
 
 
+class Once:
+    """A function that is called once. Later calls return what that returned, or raise what it raised."""
+
+    def __init__(self, function):
+        self._function, self._outcome = function, None
+
+    def __call__(self):
+        if self._function is not None:
+            function, self._function = self._function, None
+            try:
+                self._outcome = function()
+            except BaseException as problem:
+                self._outcome = problem
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        return self._outcome
+
+
 class TokenDispatcher:
-    """Dispatches tokens of up to `max_tokens` per rank to `experts` experts, in any layout.
+    """Dispatches tokens of up to `max_tokens` per rank to `experts` experts.
 
     Rank r of `comm` has E // R experts, the first E % R ranks one more, in order. `in_flight`
-    micro-batches may be under way at once. `relay` and `same_bits` as in `peerbus.Exchange`. The
-    memory of a layout is taken in the first `send` that names it, which all ranks call alike. `watch`
-    is the `Watch` that keeps failures.
+    micro-batches of a layout may be under way at once. `relay` and `same_bits` as in
+    `peerbus.Exchange`, except that the layout slots is never relayed. `timeout` is the time limit of each
+    call, by default that of `comm`. `watch` is the `Watch` that keeps failures.
     """
 
     def __init__(self, comm, experts, hidden, max_tokens, in_flight=2, relay="automatic",
                  same_bits=False, timeout=None, watch=None):
         self.comm, self.experts, self.hidden, self.max_tokens = comm, experts, hidden, max_tokens
-        self.same_bits, self.timeout = same_bits, timeout
-        self._options = dict(experts=experts, hidden=hidden, max_tokens=max_tokens,
-                             in_flight=in_flight, relay=relay, same_bits=same_bits, timeout=timeout)
+        self.in_flight, self.same_bits, self.timeout = in_flight, same_bits, timeout
+        self._relay = relay
         self._exchanges = {}
         few, more = divmod(experts, comm.size)
         self.first_expert = comm.rank * few + min(comm.rank, more)
@@ -49,12 +69,15 @@ class TokenDispatcher:
         self.watch = watch or Watch()
 
     def send(self, layout, x, topk_ids, topk_weights, codec="bf16"):
-        """Collective: begins a dispatch and returns a `Batch`. Waits for no rank, unless an argument is
-        bad here, which all ranks then refuse.
+        """Collective: begins a dispatch and returns a `Batch`.
 
         `x` is [T, H] bfloat16, `topk_ids` [T, K] int32 or int64 (-1: none), `topk_weights` [T, K]
-        float32. `layout` and `codec` are those of `peerbus.Exchange`. `x` must not change until
-        `receive` has returned.
+        float32; K is that of the first batch. Other arguments are refused on all ranks. `layout` is
+        padded, compact, rank_major or slots, `codec` bf16, int8_per_token, fp8_f32, fp8_rounded or
+        fp8_ue8m0. `x` must not change until `receive` has returned.
+
+        Waits for no rank, except when an argument is bad here, and in the first batch of a layout and
+        codec, for which all ranks take memory.
         """
         with self.watch:
             exchange = self._exchange(layout, topk_ids, codec)
@@ -63,19 +86,23 @@ class TokenDispatcher:
 
     def refuse(self, layout, topk_ids, codec="bf16"):
         """Collective: makes the `send` that the other ranks call fail there, because this rank has found
-        an error before it could call it."""
+        an error before it could call it. Waits for them."""
         with self.watch:
             self._exchange(layout, topk_ids, codec).refuse_dispatch()
 
     def _exchange(self, layout, topk_ids, codec):
         if self._exchanges is None:
             raise c.InvalidArgument(1, "the TokenDispatcher was destroyed")
-        shape = getattr(topk_ids, "shape", ())
-        top_k = shape[1] if len(shape) == 2 else 1  # The exchange refuses other shapes.
-        key = layout, codec, top_k
+        c.place("layout", layout, LAYOUTS)
+        c.place("codec", codec, tuple(_KINDS))
+        key = layout, codec
         if key not in self._exchanges:
-            self._exchanges[key] = Exchange(self.comm, layout=layout, codec=codec, top_k=top_k,
-                                            **self._options)
+            shape = getattr(topk_ids, "shape", ())
+            self._exchanges[key] = Exchange(
+                self.comm, layout=layout, codec=codec, experts=self.experts, hidden=self.hidden,
+                top_k=shape[1] if len(shape) == 2 else 1,  # Other ranks have others: all refuse.
+                max_tokens=self.max_tokens, in_flight=self.in_flight, same_bits=self.same_bits,
+                relay="never" if layout == "slots" else self._relay, timeout=self.timeout)
         return self._exchanges[key]
 
     def destroy(self):
@@ -88,16 +115,17 @@ class TokenDispatcher:
 
 class Batch:
     """A micro-batch, from its dispatch to the end of its combine: `receive`, `send_back`, `finish`.
+    `stage` is "sent", "received", "sent back", "finished", or "given up" after a failure.
 
     After `receive`, arrays are of torch if the tokens were, and those of rows are views of the
-    library's memory, overwritten by the `in_flight`th next dispatch of the layout:
+    library's memory, overwritten by the `in_flight`th next dispatch of the layout and codec:
 
-    - `rows`, of the codec's type, and `scales` or None: [L, R * B, H] with `padded`, [R, B, H] with
-      `slots`, otherwise [N, H]; L local experts, R ranks, B = `max_tokens`.
-    - `counts`, int32: rows of each local expert [L]; with `slots`, of each source rank [R].
-    - `slot_experts` and `slot_weights` [N, K], in layouts by rank: the local expert of each slot of a
-      row, or -1, and its weight. [R * B, K] with `slots`, unset where no row is.
-    - `row_experts` [N], with `compact`: the local expert of each row.
+    - `rows`, of the codec's type, and `scales` or None: [L, R * B, H] with padded, [R, B, H] with
+      slots, otherwise [N, H]; L local experts, R ranks, B = `max_tokens`.
+    - `counts`, int32: rows of each local expert [L]; with slots, of each source rank [R].
+    - `slot_experts` int32 and `slot_weights` [N, K], in layouts by rank: the local expert of each slot of
+      a row, or -1, and its weight. [R * B, K] with slots, -1 where no row is.
+    - `row_experts` int64 [N], with compact: the local expert of each row.
     - `outputs`: bfloat16 in the shape of `rows`, from where ranks read without a copy.
     """
 
@@ -107,51 +135,65 @@ class Batch:
         self.count = x.shape[0]
         self._weights = _plain(weights).copy()  # The caller's may change.
 
-    def _step(self, name, before, after):
-        if self.stage != before:
+    def _require(self, name, stage):
+        if self.stage != stage:
             raise c.InvalidArgument(1, f"{name} was called on a batch that is {self.stage}, expected "
-                                       f"it to be {before}: send, receive, send_back, finish is the order")
+                                       f"it to be {stage}: send, receive, send_back, finish is the order")
+
+    def _complete(self, name, before, after):
+        """Does the second half of what made the batch `before`, and makes it `after`."""
+        self._require(name, before)
+        with self._dispatcher.watch:
+            try:
+                outcome = self._pending.finish()
+            except BaseException as problem:
+                if isinstance(problem, c.InvalidArgument) and not self._pending.is_done:
+                    raise  # A wrong order, which counts as not made.
+                again = self._pending.is_refusal or isinstance(problem, c.Refused)
+                self.stage = "received" if again and before == "sent back" else "given up"
+                raise
         self.stage = after
+        return outcome
 
     def receive(self):
-        """Collective: completes the dispatch."""
-        self._step("receive", "sent", "given up")
-        with self._dispatcher.watch:
-            self._received = received = self._pending.finish()
-        self.stage = "received"
+        """Collective: completes the dispatch. With relay batches are received in the order in which they
+        were sent. Returns the batch."""
+        self._received = received = self._complete("receive", "sent", "received")
         ranks, most = self._dispatcher.comm.size, self._dispatcher.max_tokens
         sums = received.counts.sum(1, dtype=numpy.int32)
-        if self._layout == "padded":
-            lead = [len(received.expert_ids), ranks * most]
-        elif self._layout == "slots":
-            lead, sums = [ranks, most], received.counts[0].astype(numpy.int32)
-        else:
-            lead = [received.end]
-        self._end = received.end if len(lead) == 1 else lead[0] * lead[1]
 
         def shaped(values):
-            return values[:self._end].reshape(lead + [values.shape[1]])
+            if self._layout == "padded":  # With relay blocks may lie further apart than their rows.
+                own = len(received.expert_ids)
+                apart = int(received.first_rows[1, 0]) if own > 1 else ranks * most
+                return values[:own * apart].reshape(own, apart, -1)[:, :ranks * most]
+            if self._layout == "slots":
+                return values[:ranks * most].reshape(ranks, most, -1)
+            return values[:received.end]
 
-        self.rows = view_like(self._x, shaped(received.row_data),
-                              _kinds.get(self._exchange.codec, _E4M3))
-        self.outputs = view_like(self._x, shaped(received.outputs), _kinds["bf16"])
+        self.rows = view_like(self._x, shaped(received.row_data), _KINDS[self._exchange.codec])
+        self._outputs = shaped(received.outputs)
+        self.outputs = view_like(self._x, self._outputs, _BF16)
         self.scales = None if received.scales is None else like(self._x, shaped(received.scales))
         if received.by_rank:
-            self._slot_experts = received.slot_experts[:self._end]
+            number = ranks * most if self._layout == "slots" else received.end
+            self._slot_experts = received.slot_experts[:number]
+            weights = received.slot_weights[:number]
+            if self._layout == "slots":
+                sums = received.counts[0].astype(numpy.int32)
+                came = (numpy.arange(most) < sums[:, None]).reshape(-1, 1)
+                self._slot_experts = numpy.where(came, self._slot_experts, numpy.int32(-1))
+                weights = numpy.where(came, weights, numpy.float32(0))
+            else:
+                used = self._slot_experts[self._slot_experts >= 0]
+                sums = numpy.bincount(used, minlength=self._dispatcher.local_experts).astype(numpy.int32)
             self.slot_experts = like(self._x, self._slot_experts)
-            self.slot_weights = like(self._x, received.slot_weights[:self._end])
-            if self._layout != "slots":
-                sums = self._per_expert(self._slot_experts)
+            self.slot_weights = like(self._x, weights)
         elif self._layout == "compact":
             self.row_experts = like(self._x, numpy.repeat(
                 numpy.arange(len(sums), dtype=numpy.int64), sums))
-        self.counts = like(self._x, sums)
+        self._sums, self.counts = sums, like(self._x, sums)
         return self
-
-    def _per_expert(self, slot_experts):
-        """Returns how many slots name each local expert."""
-        used = slot_experts[slot_experts >= 0]
-        return numpy.bincount(used, minlength=self._dispatcher.local_experts).astype(numpy.int32)
 
     def reduced(self, outputs, weights=None):
         """Returns the weighted sums over the local experts of each row, [N, H], that combine adds in
@@ -168,57 +210,54 @@ class Batch:
         for slot in range(slots):
             local = self._slot_experts[:, slot] >= 0
             total[local] += weights[local, slot, None] * from_bf16(given[local, slot])
-        return view_like(self._x, to_bf16(total), (4, 16))
+        return view_like(self._x, to_bf16(total), _BF16)
 
     def send_back(self, outputs=None, out=None, weights=None):
-        """Collective: begins the combine, and returns where the sums will be. `outputs`, bfloat16 in the shape of `rows`, are copied to
-        `outputs` of the batch; None if the experts wrote there. `finish` writes the sums to `out`
-        [T, H], if that is given. `weights` [T, K] stand in for those of the dispatch, in layouts by
-        expert. Waits for no rank; arguments that are bad here are refused on all."""
-        self._step("send_back", "received", "received")
+        """Collective: begins the combine, and returns where the sums will be. `outputs`, bfloat16 in the
+        shape of `rows`, are copied to `outputs` of the batch; None if the experts wrote there. `finish`
+        writes the sums to `out` [T, H], if that is given. `weights` [T, K] stand in for those of the
+        dispatch, in layouts by expert without relay. Waits for no rank: what is wrong with arguments is
+        raised by `finish`."""
+        self._require("send_back", "received")
         out = empty_like(self._x, [self.count, self._exchange.hidden]) if out is None else out
         with self._dispatcher.watch:
             try:
                 if outputs is not None:
-                    self._place(bits_of(outputs, "outputs", self.outputs.shape))
-                if weights is not None and numpy.array_equal(_plain(weights), self._weights):
+                    self._place(bits_of(outputs, "outputs", self._outputs.shape))
+                if weights is not None and numpy.array_equal(_plain(weights), self._weights,
+                                                             equal_nan=True):
                     weights = None
-            except Exception:
-                self.refuse()
-                raise
+            except Exception as problem:
+                self.refuse(problem)
+                return out
             self._pending = self._exchange.start_combine(
                 self._received, self.count, out, self._dispatcher.timeout, weights)
         self.stage = "sent back"
         return out
 
-    def refuse(self):
-        """Collective: makes the combine that the other ranks begin by `send_back` fail there, because
-        this rank has found an error before it could. All ranks may then send back again."""
-        self._exchange.refuse_combine(self._received)
+    def refuse(self, problem):
+        """Collective: stands for `send_back` on a rank that has found `problem`, an exception, before it
+        could send outputs: `finish` raises it here and `Refused` on the others. All ranks may then send
+        back again."""
+        self._require("refuse", "received")
+        with self._dispatcher.watch:
+            self._pending = self._exchange.refuse_combine(self._received, problem)
+        self.stage = "sent back"
 
     def _place(self, given):
         """Copies the outputs of rows that arrived to where their home ranks read them."""
-        place = self._received.outputs[:self._end].reshape(given.shape)
-        if given.ctypes.data == place.ctypes.data:
+        if given.ctypes.data == self._outputs.ctypes.data:
             return
         if given.ndim == 2:
-            place[...] = given
+            self._outputs[...] = given
         else:
-            for block, rows in enumerate(numpy.asarray(self.counts)):
-                place[block, :rows] = given[block, :rows]
+            for block, rows in enumerate(self._sums):
+                self._outputs[block, :rows] = given[block, :rows]
 
     def finish(self):
         """Collective: completes the combine and returns the sums [T, H] of this rank's tokens. If that
-        raises `Refused`, all ranks may send back again."""
-        self._step("finish", "sent back", "given up")
-        with self._dispatcher.watch:
-            try:
-                out = self._pending.finish()
-            except c.Refused:
-                self.stage = "received"
-                raise
-        self.stage = "finished"
-        return out
+        raises `Refused`, or what was wrong here, all ranks may send back again."""
+        return self._complete("finish", "sent back", "finished")
 
 
 def _plain(values):

@@ -6,6 +6,7 @@ FlashInfer is not installed the classes stand alone, with the same methods. docs
 """
 
 import dataclasses
+import importlib.util
 import sys
 from typing import Any
 
@@ -16,11 +17,18 @@ from .. import _library as c
 from .._tensors import like
 from ._token_dispatcher import TokenDispatcher
 
-try:
+
+def _is_there():
+    """Returns whether FlashInfer is installed, with moe_ep."""
+    return importlib.util.find_spec("flashinfer") is not None and \
+        importlib.util.find_spec("flashinfer.moe_ep") is not None
+
+
+if _is_there():  # One of another version may lack a name: ImportError.
     from flashinfer.moe_ep.config import CombineOutput, DispatchOutput
     from flashinfer.moe_ep.core.comm.fleet import _BACKEND_REGISTRY, Fleet as _Fleet
     from flashinfer.moe_ep.core.comm.handle import Handle as _Handle
-except ImportError:
+else:
     _Fleet = _Handle = object
     _BACKEND_REGISTRY = {}
 
@@ -59,7 +67,7 @@ class PeerbusFleet(_Fleet):
     - LOW_LATENCY, RANK_MAJOR: [R, B, H], the rows of each source rank [R], and the slots of a row;
     - HIGH_THROUGHPUT: [1, N, H], the N rows that came, and their slots.
 
-    Slots name local experts, -1 for others. `FleetAlgoKnobQuantization` takes FP8E4M3, alone or with
+    Slots name local experts, int64, -1 for others. `FleetAlgoKnobQuantization` takes FP8E4M3, alone or with
     UE8M0. Other knobs of a fleet are about queues, memory and faults, and change nothing here.
     `num_experts` need not divide. `relay` and `same_bits` as in `peerbus.Exchange`.
     """
@@ -78,7 +86,7 @@ class PeerbusFleet(_Fleet):
         self.layout = "rank_major" if params.algorithm.name == "HIGH_THROUGHPUT" else \
             {"EXPERT_MAJOR": "padded", "RANK_MAJOR": "slots"}[params.layout.name]
         self._options = dict(same_bits=same_bits, timeout=timeout,
-                             relay="never" if self.layout == "slots" else relay)
+                             relay=relay)
         self._dispatcher = None
         self._join()
 
@@ -117,7 +125,8 @@ class PeerbusFleet(_Fleet):
         self._join()
 
     def query_fault(self):
-        """Returns whether a call of this rank has failed because a rank died or did not answer."""
+        """Returns whether a call of this rank has failed because a rank died, did not answer or cannot be
+        reached."""
         return self.dispatcher.watch.fault is not None
 
     def destroy(self):
@@ -131,7 +140,8 @@ class PeerbusFleet(_Fleet):
 class PeerbusHandle(_Handle):
     """One dispatch and combine. `HandleAlgoKnobTopKWeights` is required: its weights travel with the
     rows, or are applied at home by EXPERT_MAJOR. With `HandleAlgoKnobSplitOperation` the combine is
-    complete after `complete`."""
+    complete after `complete`. With HIGH_THROUGHPUT, `HandleAlgoKnobNumReceivedTokens` names where the
+    number of rows is written."""
 
     def __init__(self, fleet, params, algo_knobs=()):
         knobs = _indexed(algo_knobs)
@@ -140,6 +150,8 @@ class PeerbusHandle(_Handle):
                              "tokens")
         self._fleet, self._topk_ids = fleet, params.topk_ids
         self._weights = knobs["HandleAlgoKnobTopKWeights"].weights
+        if hasattr(self._weights, "float"):
+            self._weights = self._weights.float()  # As FlashInfer converts bfloat16.
         self._target = getattr(knobs.get("HandleAlgoKnobNumReceivedTokens"), "target", None)
         self._is_split = "HandleAlgoKnobSplitOperation" in knobs
         self._batch = None
@@ -151,12 +163,13 @@ class PeerbusHandle(_Handle):
             raise c.InvalidArgument(1, "the handle has dispatched before, expected a handle for each "
                                        "dispatch")
         fleet = self._fleet
-        if len(params.x) != 1:
+        try:
+            x, = params.x
+        except Exception as problem:
             fleet.dispatcher.refuse(fleet.layout, self._topk_ids, fleet.codec)
-            raise c.InvalidArgument(1, f"dispatch was given {len(params.x)} tensors, expected the tokens "
-                                       "alone: the fleet quantizes them")
-        self._batch = fleet.dispatcher.send(fleet.layout, params.x[0], self._topk_ids, self._weights,
-                                            fleet.codec)
+            raise c.InvalidArgument(1, "dispatch was not given one tensor, expected the tokens alone: the "
+                                       "fleet quantizes them") from problem
+        self._batch = fleet.dispatcher.send(fleet.layout, x, self._topk_ids, self._weights, fleet.codec)
         return DispatchOutput(expert_tensors=None, num_tokens=0)
 
     def dispatch_recv_only(self):
@@ -165,20 +178,18 @@ class PeerbusHandle(_Handle):
         if self._batch is None:
             raise c.InvalidArgument(1, "dispatch_recv_only was called before dispatch_send_only")
         batch, layout = self._batch.receive(), self._fleet.layout
-        rows, scales, ids, weights, counts = batch.rows, batch.scales, None, None, batch.counts
+        rows, scales, counts, slots, target = batch.rows, batch.scales, batch.counts, {}, None
         number = int(numpy.prod(rows.shape[-3 if layout == "slots" else -2:-1], dtype=int))
-        if layout == "slots":
-            filled = numpy.arange(rows.shape[1]) < numpy.asarray(counts)[:, None]
-            ids = numpy.where(filled.reshape(-1, 1), numpy.asarray(batch.slot_experts), -1)
-            ids, weights = like(self._topk_ids, ids), batch.slot_weights
-        elif layout == "rank_major":
-            rows, ids, weights, counts = rows[None], batch.slot_experts, batch.slot_weights, None
-            scales = None if scales is None else scales[None]
-        if self._target is not None:
-            self._target[0] = number
-        return DispatchOutput(
-            expert_tensors=rows, num_tokens=number, recv_topk_idx=ids, recv_topk_weights=weights,
-            expert_counts=counts, recv_total_counter=self._target, expert_scales=scales)
+        if layout != "padded":
+            ids = numpy.asarray(batch.slot_experts).astype(numpy.int64)
+            slots = dict(recv_topk_idx=like(self._topk_ids, ids), recv_topk_weights=batch.slot_weights)
+        if layout == "rank_major":
+            rows, scales, counts = rows[None], None if scales is None else scales[None], None
+            target = self._target
+            if target is not None:
+                target[0] = number
+        return DispatchOutput(expert_tensors=rows, num_tokens=number, expert_counts=counts,
+                              recv_total_counter=target, expert_scales=scales, **slots)
 
     def dispatch(self, params):
         """Collective: both halves. Returns a `DispatchOutput`."""
@@ -190,13 +201,18 @@ class PeerbusHandle(_Handle):
         that came. By rank they are those of a row's local experts, weighted and added."""
         if self._batch is None:
             raise c.InvalidArgument(1, "combine was called before dispatch")
-        outputs = params.x[0]
-        if self._fleet.layout == "rank_major" and len(outputs.shape) == 3:
-            outputs = outputs.reshape(-1, outputs.shape[2])
-        self._out = self._batch.send_back(outputs, params.out)
+        batch, out = self._batch, None
+        try:
+            outputs = params.x[0]
+            if self._fleet.layout == "rank_major" and len(outputs.shape) == 3:
+                outputs = outputs.reshape(-1, outputs.shape[2])
+        except Exception as problem:
+            batch.refuse(problem)
+        else:
+            out = batch.send_back(outputs, params.out)
         if not self._is_split:
             self.complete()
-        return CombineOutput(x=self._out)
+        return CombineOutput(x=out)
 
     def complete(self):
         """Collective: completes a combine that is split. Does nothing otherwise."""

@@ -6,6 +6,7 @@ SGLang is not installed the classes stand alone, with the same methods. docs/eng
 """
 
 import collections
+import importlib.util
 import typing
 
 import numpy
@@ -15,12 +16,12 @@ from .. import _library as c
 from .._tensors import like
 from ._token_dispatcher import TokenDispatcher, Watch
 
-try:
+if importlib.util.find_spec("sglang") is not None:  # One of another version may lack a name.
     from sglang.srt.layers.dp_attention import get_is_extend_in_batch
     from sglang.srt.layers.moe.token_dispatcher.base import BaseDispatcher
     from sglang.srt.layers.moe.token_dispatcher.deepep import (
         DeepEPLLDispatchOutput, DeepEPNormalDispatchOutput)
-except ImportError:
+else:
     get_is_extend_in_batch = None
 
     class BaseDispatcher:
@@ -77,10 +78,13 @@ class PeerbusDispatcher(BaseDispatcher):
     token). `relay` and `same_bits` as in `peerbus.Exchange`: normal mode then sends a row for each
     expert, in its first slot with the weight 1.
 
-    Two batches may be under way in a layer's dispatcher and its copies.
+    A process group is joined once for all layers, which also share memory where their sizes are equal: up
+    to two of their batches may then be under way. `set_quant_config` changes nothing: `output_dtype` says
+    how rows travel. A batch that nobody combines ends by `reset`.
     """
 
-    _joined = {}  # Of all layers: the token dispatchers of a group, size and mode.
+    _comms = {}  # By group: the group, so that its id stays its own, its communicator and its `Watch`.
+    _dispatchers_of = {}  # By group, size and mode.
 
     def __init__(self, group, router_topk, permute_fusion=False, num_experts=None,
                  num_local_experts=None, hidden_size=None, params_dtype=None, deepep_mode="auto",
@@ -100,18 +104,23 @@ class PeerbusDispatcher(BaseDispatcher):
             raise TypeError("deepep_mode is auto, expected is_extend_in_batch, which tells the modes "
                             "apart where SGLang is not installed")
         self._same_bits, self._batch, self._sent = same_bits, None, None
-        most = {"normal": max_prefill_tokens, "low_latency": max_decode_tokens}
-        key = id(group), num_experts, hidden_size, *most.values(), relay, same_bits
-        if key not in self._joined:
-            comm, watch = Communicator.of_group(group, timeout), Watch()
-            # Keeps the group, so that its id stays its own.
-            self._joined[key] = group, {name: TokenDispatcher(
-                comm, num_experts, hidden_size, bound, relay=relay, same_bits=same_bits,
-                timeout=timeout, watch=watch) for name, bound in most.items()}
-        self._dispatchers = self._joined[key][1]
-        own = self._dispatchers["normal"].local_experts
-        if num_local_experts not in (None, own, num_experts // self._dispatchers["normal"].comm.size):
-            raise c.InvalidArgument(1, f"num_local_experts is {num_local_experts}, expected {own}")
+        if id(group) not in self._comms:
+            self._comms[id(group)] = group, Communicator.of_group(group, timeout), Watch()
+        _, comm, self._watch = self._comms[id(group)]
+
+        def dispatcher(name, most):
+            key = id(group), name, num_experts, hidden_size, router_topk, most, relay, same_bits, timeout
+            if key not in self._dispatchers_of:
+                self._dispatchers_of[key] = TokenDispatcher(
+                    comm, num_experts, hidden_size, most, relay=relay, same_bits=same_bits,
+                    timeout=timeout, watch=self._watch)
+            return self._dispatchers_of[key]
+
+        self._normal = dispatcher("normal", max_prefill_tokens)
+        self._low_latency = dispatcher("low_latency", max_decode_tokens)
+        if num_local_experts not in (None, self._normal.local_experts, num_experts // comm.size):
+            raise c.InvalidArgument(1, f"num_local_experts is {num_local_experts}, expected "
+                                       f"{self._normal.local_experts}")
 
     def _hooked(self, name, *passing):
         """Returns what passes a point, as the hooks there leave it. SGLang's own base calls hooks
@@ -125,20 +134,29 @@ class PeerbusDispatcher(BaseDispatcher):
     def dispatch(self, hidden_states, topk_output):
         """Collective: returns a `DeepEPNormalDispatchOutput` or a `DeepEPLLDispatchOutput`, by the mode
         of the batch, which is that of all ranks."""
-        hidden_states, topk_output = self._hooked("pre_dispatch", hidden_states, topk_output)
+        try:
+            hidden_states, topk_output = self._hooked("pre_dispatch", hidden_states, topk_output)
+        except Exception:
+            self._choose()
+            self._dispatcher.refuse(self._layout, topk_output.topk_ids, self._codec)
+            raise
         self.dispatch_a(hidden_states, topk_output)
         return self._hooked("post_dispatch", self.dispatch_b())
+
+    def _choose(self):
+        """Chooses the mode of the next batch."""
+        is_normal = self._mode == "normal" or (self._mode == "auto" and self._is_extend())
+        self._dispatcher = self._normal if is_normal else self._low_latency
+        self._layout = "padded" if not is_normal else "compact" if self._same_bits else "rank_major"
 
     def dispatch_a(self, hidden_states, topk_output):
         """Collective: sends the rows of [T, H] bfloat16 to the experts of `topk_output.topk_ids` [T, K],
         with `topk_output.topk_weights`."""
         self._require("dispatch_a", self._batch is None and self._sent is None)
-        is_normal = self._mode == "normal" or (self._mode == "auto" and self._is_extend())
-        layout = "padded" if not is_normal else "compact" if self._same_bits else "rank_major"
+        self._choose()
         ids, weights = topk_output.topk_ids, topk_output.topk_weights
-        self._batch = self._dispatchers["normal" if is_normal else "low_latency"].send(
-            layout, hidden_states, ids, weights, self._codec)
-        self._layout, self._ids, self._weights = layout, ids, weights
+        self._batch = self._dispatcher.send(self._layout, hidden_states, ids, weights, self._codec)
+        self._ids, self._weights = ids, weights
 
     def dispatch_b(self):
         """Collective: returns the rows that came, views of memory that the second next dispatch of the
@@ -147,48 +165,67 @@ class PeerbusDispatcher(BaseDispatcher):
         self._require("dispatch_b", batch is not None and batch.stage == "sent")
         try:
             batch.receive()
-        except Exception:
-            self._batch = None
-            raise
+        finally:
+            if batch.stage == "given up":
+                self._batch = None
         if self._layout == "padded":
-            experts, ranks = self._dispatchers["normal"].experts, self._dispatchers["normal"].comm.size
-            expected = (batch.count * ranks * self._top_k + experts) // experts
+            experts = self._dispatcher.experts
+            expected = (batch.count * self._dispatcher.comm.size * self._top_k + experts) // experts
             return DeepEPLLDispatchOutput(batch.rows, batch.scales, self._ids, self._weights,
                                           batch.counts, expected)
         if self._layout == "rank_major":
-            ids, weights = batch.slot_experts, batch.slot_weights
+            ids, weights = numpy.asarray(batch.slot_experts).astype(numpy.int64), batch.slot_weights
         else:
             own = numpy.asarray(batch.row_experts)
             ids = numpy.full([len(own), self._top_k], -1, numpy.int64)
             ids[:, 0] = own
             weights = like(self._ids, (ids >= 0).astype(numpy.float32))
-            ids = like(self._ids, ids)
-        return DeepEPNormalDispatchOutput(batch.rows, batch.scales, ids, weights,
+        return DeepEPNormalDispatchOutput(batch.rows, batch.scales, like(self._ids, ids), weights,
                                           numpy.asarray(batch.counts).tolist())
 
     def combine(self, combine_input):
         """Collective: returns the sums [T, H] of the outputs."""
-        self.combine_a(self._hooked("pre_combine", combine_input))
+        try:
+            combine_input = self._hooked("pre_combine", combine_input)
+        except Exception as problem:
+            self._send_back(lambda batch: batch.refuse(problem))
+        else:
+            self.combine_a(combine_input)
         return self._hooked("post_combine", self.combine_b())
 
     def combine_a(self, combine_input):
         """Collective: sends back the outputs, the first of (hidden_states, topk_ids, topk_weights). In
         normal mode they are weighted and added over the local experts of a row; in low-latency mode the
-        rows' home does that, with these weights."""
+        rows' home does that, with these weights. What is wrong with them is raised by `combine_b`."""
+        def send(batch):
+            try:
+                hidden_states, _, weights = combine_input
+            except Exception as problem:
+                batch.refuse(problem)
+            else:
+                batch.send_back(hidden_states, None, weights if self._layout == "padded" else None)
+        self._send_back(send)
+
+    def _send_back(self, send):
         self._require("combine_a", self._batch is not None and self._batch.stage == "received")
-        hidden_states, _, weights = combine_input
-        self._batch.send_back(hidden_states, None, weights if self._layout == "padded" else None)
+        send(self._batch)
         self._batch, self._sent = None, self._batch
 
     def combine_b(self):
-        """Collective: returns the sums [T, H]. After `Refused`, all ranks may call `combine_a` again."""
+        """Collective: returns the sums [T, H]. If it raises `Refused`, or what was wrong here, all ranks may
+        call `combine_a` again."""
         self._require("combine_b", self._sent is not None)
         batch, self._sent = self._sent, None
         try:
             return batch.finish()
-        except c.Refused:
-            self._batch = batch
+        except Exception:
+            if batch.stage == "received":
+                self._batch = batch
             raise
+
+    def reset(self):
+        """Gives up the batch under way, for engines whose experts have raised. All ranks do."""
+        self._batch = self._sent = None
 
     def _require(self, name, is_next):
         if not is_next:
@@ -198,13 +235,17 @@ class PeerbusDispatcher(BaseDispatcher):
                                        "dispatch_b, combine_a, combine_b is the order")
 
     def query_fault(self):
-        """Returns whether a call of this rank has failed because a rank died or did not answer."""
-        return self._dispatchers["normal"].watch.fault is not None
+        """Returns whether a call of this rank has failed because a rank died, did not answer or cannot be
+        reached."""
+        return self._watch.fault is not None
 
     @classmethod
     def destroy_all(cls):
-        """Releases the memory of all layers."""
-        for _, dispatchers in cls._joined.values():
-            for dispatcher in dispatchers.values():
-                dispatcher.destroy()
-        cls._joined.clear()
+        """Releases the memory of all layers, and the communicators that were not given."""
+        for dispatcher in cls._dispatchers_of.values():
+            dispatcher.destroy()
+        for group, comm, _ in cls._comms.values():
+            if comm is not group:
+                comm.destroy()
+        cls._dispatchers_of.clear()
+        cls._comms.clear()

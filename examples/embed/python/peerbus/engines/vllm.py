@@ -8,6 +8,7 @@ Written for vllm-project/vllm@003d383e (modular_kernel.py, all2all.py) and the r
 import collections
 import dataclasses
 import enum
+import importlib.util
 import os
 import sys
 import threading
@@ -18,13 +19,13 @@ from .. import _library as c
 from .. import Communicator
 from .._bf16 import from_bf16, to_bf16
 from .._tensors import is_torch, like
-from ._token_dispatcher import TokenDispatcher, Watch
+from ._token_dispatcher import Once, TokenDispatcher, Watch
 
-try:
+if importlib.util.find_spec("vllm") is not None:  # One of another version may lack a name: ImportError.
     from vllm.distributed.device_communicators.base_device_communicator import All2AllManagerBase
     from vllm.model_executor.layers.fused_moe.modular_kernel import (
         ExpertTokensMetadata, FusedMoEActivationFormat, FusedMoEPrepareAndFinalizeModular)
-except ImportError:
+else:
     All2AllManagerBase = FusedMoEPrepareAndFinalizeModular = object
 
     class FusedMoEActivationFormat(enum.Enum):
@@ -71,7 +72,8 @@ class All2AllManager(All2AllManagerBase):
         self._relay, self._timeout = relay, timeout
         self._same_bits = is_batch_invariant() if same_bits is None else same_bits
         self._handles, self._dp_comm = {}, None
-        self._gathered = collections.deque()  # The counts of dispatches that are not yet combined.
+        # (communicator, counts) of dispatches that are not yet combined. Far more than are under way.
+        self._gathered = collections.deque(maxlen=8)
         self._watch = Watch()
 
     # --- all tokens to all ranks ---
@@ -104,7 +106,7 @@ class All2AllManager(All2AllManagerBase):
         with self._watch:
             counts = self._counts(comm, tensors)
             gathered = [comm.all_gather_v(tensor, counts) for tensor in tensors]
-        self._gathered.append(counts)
+        self._gathered.append((comm, counts))
         return gathered
 
     def dispatch_router_logits(self, hidden_states, router_logits, is_sequence_parallel=False,
@@ -125,31 +127,55 @@ class All2AllManager(All2AllManagerBase):
 
     def combine(self, hidden_states, is_sequence_parallel=False):
         """Collective: returns this rank's rows of the sum of all ranks' `hidden_states`, in float32 in
-        the order of ranks, rounded once. Its rows are those of the oldest dispatch that was not
-        combined."""
-        if not self._gathered:
-            raise c.InvalidArgument(1, "combine was called before dispatch")
+        the order of ranks, rounded once. Its rows are those of the oldest dispatch of the same ranks that
+        brought as many and was not combined; older ones are given up."""
+        comm = self._group(is_sequence_parallel)
+        rows = tuple(getattr(hidden_states, "shape", ()))[:1]
+        for place, (of, counts) in enumerate(self._gathered):
+            if of is comm and rows == (sum(counts),):
+                break
+        else:
+            known = [sum(counts) for of, counts in self._gathered if of is comm]
+            self._refuse(comm)
+            raise c.InvalidArgument(1, f"combine was given {rows[0] if rows else 'no'} rows, expected those "
+                                       f"of a dispatch before it: {', '.join(map(str, known)) or 'none'}")
         with self._watch:
-            total = self._group(is_sequence_parallel).reduce_scatter_v(hidden_states, self._gathered[0])
-        self._gathered.popleft()
+            total = comm.reduce_scatter_v(hidden_states, counts)
+        for _ in range(place + 1):
+            self._gathered.popleft()
         return total
+
+    @staticmethod
+    def _refuse(comm):
+        """Collective: makes the collective operation that the other ranks call fail there."""
+        try:
+            comm.reduce_scatter_v(None, [0] * comm.size)
+        except (c.Error, TypeError):
+            pass
 
     def all_gatherv(self, input_, dim=0, sizes=None):
         """Collective: returns a tensor, or each of a list of tensors, of all ranks, joined along
         dimension `dim`. `sizes` are the ranks' extents there, by default all equal."""
         if isinstance(input_, (list, tuple)):
             return [self.all_gatherv(tensor, dim, sizes) for tensor in input_]
-        x = _moved(input_, dim, 0)
+        x = self._moved(input_, dim)
         with self._watch:
             return _moved(self.comm.all_gather_v(x, sizes or [len(x)] * self.world_size), 0, dim)
 
     def reduce_scatterv(self, input_, dim=-1, sizes=None):
         """Collective: returns this rank's part of the sum of all ranks' tensors, cut along dimension
         `dim` into parts of `sizes`, by default equal ones."""
-        x = _moved(input_, dim, 0)
+        x = self._moved(input_, dim)
         with self._watch:
             equal = [len(x) // self.world_size] * self.world_size  # The call refuses a remainder.
             return _moved(self.comm.reduce_scatter_v(x, sizes or equal), 0, dim)
+
+    def _moved(self, x, dim):
+        try:
+            return _moved(x, dim, 0)
+        except Exception:
+            self._refuse(self.comm)
+            raise
 
     # --- memory of prepare / finalize ---
 
@@ -176,8 +202,9 @@ class All2AllManager(All2AllManagerBase):
     # --- state ---
 
     def query_fault(self):
-        """Returns whether a call of this rank has failed because a rank died or did not answer, after
-        which all calls raise `Poisoned`. A bool of the engine's kind of tensor."""
+        """Returns whether a call of this rank has failed because a rank died, did not answer or cannot be
+        reached, after which calls of the same ranks raise `Poisoned`. A bool of the engine's kind of
+        tensor."""
         failed = self._watch.fault is not None
         torch = sys.modules.get("torch")
         return numpy.bool_(failed) if torch is None else torch.tensor(failed)
@@ -233,16 +260,18 @@ class PrepareAndFinalize(FusedMoEPrepareAndFinalizeModular):
     """Prepare and finalize over a `TokenDispatcher`, which `All2AllManager.get_handle` returns.
 
     With the format Standard a row comes once to each rank that has experts of its token, and
-    `topk_ids` and `topk_weights` say which; slots of other ranks' experts have the id of one of those and
-    the weight 0. With `same_bits` of the dispatcher a row comes once for each expert, with top-k 1 and
-    weight 1, and its home weights and adds. With BatchedExperts rows come by expert, [L, R * B, H], and
-    `expert_num_tokens` says how many; the home weights and adds.
+    `topk_ids` and `topk_weights` say which. Slots of other experts, and those that no expert has, have
+    the id of an expert of another rank (-1 where there is none) and the weight 0. With `same_bits` of the
+    dispatcher a row comes once for each expert, with top-k 1 and weight 1, and its home weights and adds.
+    With BatchedExperts rows come by expert, [L, R * B, H], and `expert_num_tokens` says how many; the
+    home weights and adds.
 
     `routing_tables` are vLLM's: the place of each global expert, the global expert of each place, and
     this rank's. They are read in each call, so that a placement may change between batches.
 
-    Each thread has micro-batches of its own, finalized in the order in which they were prepared; all
-    ranks make calls in the same order. What `prepare` returns is valid until the second next batch.
+    Each thread has micro-batches of its own. `finalize` finds its batch by the `topk_ids` that it is given,
+    those that `prepare` returned or was given; of batches that nobody finalizes the memory is taken again.
+    What `prepare` returns is valid until the second next batch. All ranks make calls in the same order.
     """
 
     def __init__(self, handle, batched=False, routing_tables=None, moe_config=None,
@@ -291,9 +320,10 @@ class PrepareAndFinalize(FusedMoEPrepareAndFinalizeModular):
     def prepare_async(self, a1, topk_weights, topk_ids, num_experts, expert_map,
                       apply_router_weight_on_input, quant_config, defer_input_quant=False):
         """Collective: sends the rows. Returns (hook, receiver): `hook()` waits for those of other
-        ranks, and `receiver()` does so too and returns what `prepare` returns."""
-        codec, places, weights = codec_for(quant_config, defer_input_quant), topk_ids, topk_weights
+        ranks, in any thread, and `receiver()` does so too and returns what `prepare` returns."""
+        codec, places, weights = "bf16", topk_ids, topk_weights
         try:
+            codec = codec_for(quant_config, defer_input_quant)
             if num_experts != self._dispatcher.experts:
                 raise c.InvalidArgument(1, f"num_experts is {num_experts}, expected that of the "
                                            f"handle, {self._dispatcher.experts}")
@@ -301,25 +331,27 @@ class PrepareAndFinalize(FusedMoEPrepareAndFinalizeModular):
                 places = _looked_up(self._to_place, topk_ids)
             if apply_router_weight_on_input:
                 a1, weights = _weighted(a1, topk_weights)
+        except NotImplementedError:
+            raise  # The configuration of all ranks.
         except Exception:
             self._dispatcher.refuse(self._layout, topk_ids, codec)
             raise
-        batch, waiting = self._dispatcher.send(self._layout, a1, places, weights, codec), \
-            self._waiting()
+        batch = self._dispatcher.send(self._layout, a1, places, weights, codec)
+        batch.ids, waiting = topk_ids, self._waiting()
         waiting.append(batch)
 
-        def hook():
-            if batch.stage == "sent":
-                try:
-                    batch.receive()
-                except Exception:
-                    waiting.remove(batch)
-                    raise
+        def receive():
+            try:
+                batch.receive()
+            except c.Refused:
+                waiting.remove(batch)
+                raise
+        hook = Once(receive)
 
         def receiver():
             hook()
             return self._prepared(batch, topk_ids)
-        return hook, receiver
+        return hook, Once(receiver)
 
     def prepare(self, *args, **kwargs):
         """Collective: returns (rows, scales or None, `ExpertTokensMetadata`, topk_ids, topk_weights), the
@@ -337,12 +369,14 @@ class PrepareAndFinalize(FusedMoEPrepareAndFinalizeModular):
         else:
             slots, first = numpy.asarray(batch.slot_experts), self._dispatcher.first_expert
             # Experts of vLLM take every id for one that exists: a place of another rank.
-            other = self._dispatcher.experts - 1 if first == 0 else 0
+            other = 0 if first > 0 else self._dispatcher.experts - 1
+            if self._dispatcher.local_experts == self._dispatcher.experts:
+                other = -1
             ids = numpy.where(slots >= 0, slots + numpy.int64(first), other)
             weights = numpy.asarray(batch.slot_weights)
         if self._to_global is not None:
-            ids = numpy.asarray(self._to_global)[ids]
-        ids = like(topk_ids, ids.astype(numpy.asarray(topk_ids[:0]).dtype))
+            ids = numpy.where(ids < 0, -1, numpy.asarray(self._to_global)[ids])
+        batch.ids = ids = like(topk_ids, ids.astype(numpy.asarray(topk_ids[:0]).dtype))
         return batch.rows, batch.scales, ExpertTokensMetadata(counts, counts), ids, \
             like(topk_ids, weights)
 
@@ -350,15 +384,18 @@ class PrepareAndFinalize(FusedMoEPrepareAndFinalizeModular):
 
     def finalize_async(self, output, fused_expert_output, topk_weights, topk_ids,
                        apply_router_weight_on_input, weight_and_reduce_impl):
-        """Collective: sends the outputs of this thread's oldest batch back. Returns (hook, receiver), of
-        which either waits for other ranks; then `output` [T, H] is written."""
+        """Collective: sends the outputs of a batch back. Returns (hook, receiver), of which either waits for
+        other ranks, in any thread; then `output` [T, H] is written. What was wrong with the arguments
+        is raised there, and all ranks may then finalize again."""
         waiting = self._waiting()
-        if not waiting:
-            raise c.InvalidArgument(1, "finalize was called before prepare")
-        batch = waiting[0]
-        if batch.stage != "received":
-            raise c.InvalidArgument(1, f"finalize was called on a batch that is {batch.stage}, expected "
-                                       "the receiver of prepare_async before it")
+        batch = next((each for each in waiting if each.ids is topk_ids), None)
+        if batch is None:  # Copies of what prepare returned, or None.
+            batch = waiting[0] if waiting else None
+        if batch is None or batch.stage != "received":
+            raise c.InvalidArgument(
+                1, "finalize was called " + ("before prepare" if batch is None else
+                                             f"on a batch that is {batch.stage}, expected the receiver "
+                                             "of prepare_async before it"))
         weights = topk_weights if self._batched and not apply_router_weight_on_input else None
         try:
             if self._layout == "rank_major":
@@ -367,19 +404,20 @@ class PrepareAndFinalize(FusedMoEPrepareAndFinalizeModular):
                                                     weight_and_reduce_impl)
             elif self._layout == "compact":  # One slot for each row, weighted at home.
                 fused_expert_output = fused_expert_output.reshape(tuple(batch.outputs.shape))
-        except Exception:
-            batch.refuse()
-            raise
-        batch.send_back(fused_expert_output, output, weights)
-        waiting.popleft()
+        except Exception as problem:
+            batch.refuse(problem)
+        else:
+            batch.send_back(fused_expert_output, output, weights)
+        while waiting.popleft() is not batch:
+            pass  # Older ones were given up.
 
         def finish():
-            if batch.stage == "sent back":
-                try:
-                    batch.finish()
-                except c.Refused:  # All ranks may finalize again.
+            try:
+                batch.finish()
+            finally:
+                if batch.stage == "received":  # All ranks may finalize again.
                     waiting.appendleft(batch)
-                    raise
+        finish = Once(finish)
         return finish, finish
 
     def finalize(self, *args, **kwargs):
@@ -388,7 +426,7 @@ class PrepareAndFinalize(FusedMoEPrepareAndFinalizeModular):
 
     def _waiting(self):
         if not hasattr(self._here, "batches"):
-            self._here.batches = collections.deque()
+            self._here.batches = collections.deque(maxlen=self._dispatcher.in_flight)
         return self._here.batches
 
     def _reduced(self, batch, outputs, topk_weights, topk_ids, on_input, impl):
