@@ -266,7 +266,10 @@ TEST_CASE("adaptive_wait: spins only with a core for each rank") {
   CHECK(policy.thresholds(2, 2).tight > policy.thresholds(3, 2).tight);
   CHECK(policy.thresholds(64, 2).paused == 0);
   CHECK(policy.thresholds(1, 1).tight > 0);
-  CHECK(policy.thresholds(64, 2).check_interval > 0ns);
+  CHECK(policy.thresholds(64, 2).check_interval == 2ms);
+  CHECK(policy.thresholds(320, 2).check_interval == 10ms);
+  CHECK(policy.thresholds(1024, 2).check_interval == 32ms);
+  CHECK(policy.thresholds(64, 0).check_interval == 4ms);
   CHECK(peerbus::usable_cores() >= 1);
 }
 

@@ -323,7 +323,7 @@ TEST_CASE("every codec and layout through C") {
 
 TEST_CASE("ranks that are processes") {
   const embed_c::codec_case& with = embed_c::all_codecs()[PEERBUS_INT8_PER_TOKEN];
-  for (const std::uint64_t n : {1U, 2U, 5U})
+  for (const std::uint64_t n : {1U, 2U, 5U, 64U})
     CHECK(embed_c::run(n, kind::processes, [&](peerbus_comm* comm) {
             embed_c::check_round(comm, config_of(with.codec, PEERBUS_COMPACT), with, false);
             embed_c::check_round(comm, config_of(with.codec, PEERBUS_RANK_MAJOR), with, true);

@@ -42,14 +42,17 @@ concept wait_policy = std::default_initializable<P> && std::copyable<P> &&
 
 /// Spins for long only if every rank can have its own core. Otherwise a spinning rank would hold
 /// the core that its peer needs, so that a waiter loads its word a few times, yields a few times
-/// (about 1 us each) and parks.
+/// (about 1 us each) and parks. With more than 32 ranks for each core, waiters wake less often in
+/// proportion, because waking them would take the cores from those that have work: a rank that dies
+/// is then noticed later, after 32 ms at most where 512 ranks share a core.
 struct adaptive_wait {
   /// Returns the thresholds for `ranks_here` ranks on `cores` cores.
   [[nodiscard]] constexpr wait_thresholds thresholds(std::size_t ranks_here,
                                                      std::size_t cores) const noexcept {
     using std::chrono::milliseconds;
     if (ranks_here <= cores) return {4096, 4096, 64, milliseconds{2}};
-    return {16, 0, 4, milliseconds{2}};
+    const auto sharing = static_cast<std::int64_t>(ranks_here / (cores == 0 ? 1 : cores));
+    return {16, 0, 4, milliseconds{2} * (sharing <= 32 ? 1 : (sharing + 31) / 32)};
   }
 };
 static_assert(wait_policy<adaptive_wait>);

@@ -279,6 +279,13 @@ peerbus_code peerbus_comm_barrier(peerbus_comm* comm, int64_t timeout_ns) {
   });
 }
 
+peerbus_code peerbus_comm_progress(peerbus_comm* comm) {
+  return guarded([&] {
+    const peerbus::errc code = usable(comm, "communicator").members->comm.bus().progress();
+    if (code != peerbus::errc::ok) throw peerbus::error{code, "progress"};
+  });
+}
+
 peerbus_code peerbus_comm_set_interrupt(peerbus_comm* comm, peerbus_interrupt_function interrupt,
                                         void* context) {
   return guarded(

@@ -12,6 +12,7 @@ In a child process by fork, calls of the parent's objects raise `InvalidArgument
 
 import ctypes
 import operator
+import weakref
 
 import numpy
 
@@ -100,9 +101,12 @@ class Communicator(c.Object, Collectives):
                             ctypes.byref(options))
         self._adopt(handle)
 
+    _all = weakref.WeakSet()
+
     def _adopt(self, handle):
         self._own_team = None
         super().__init__("comm", handle)
+        Communicator._all.add(self)
         c.let_handlers_run(self)
 
     @classmethod
@@ -154,6 +158,12 @@ class Communicator(c.Object, Collectives):
     def barrier(self, timeout=None):
         """Returns after all ranks have called it."""
         c.check(c.lib.peerbus_comm_barrier(self, c.nanoseconds(timeout)))
+
+    def progress(self):
+        """Does at once what this rank has to do for peers of other hosts: whoever gets from it, or waits
+        until it takes what was put, waits until it makes a call. For ranks that wait for something else
+        for long, such as another library's barrier."""
+        c.check(c.lib.peerbus_comm_progress(self))
 
     def window(self, nbytes, signals=0, timeout=None):
         """Collective: returns a `Window` with `nbytes` of memory and `signals` on each rank."""

@@ -350,6 +350,7 @@ FUNCTIONS = {
     "comm_is_near": (c_int32, [c_void_p, c_uint64]),
     "comm_transport": (c_char_p, [c_void_p]),
     "comm_barrier": (c_int32, [c_void_p, c_int64]),
+    "comm_progress": (c_int32, [c_void_p]),
     "comm_set_interrupt": (c_int32, [c_void_p, interrupt_function, c_void_p]),
     "comm_set_python": (c_int32, [c_void_p, c_void_p]),
     "exchange_create": (c_int32, [c_void_p, c_void_p, c_int64, POINTER(c_void_p)]),

@@ -168,6 +168,14 @@ PEERBUS_API const char *peerbus_comm_transport(const peerbus_comm *comm);
  */
 PEERBUS_API peerbus_code peerbus_comm_barrier(peerbus_comm *comm, int64_t timeout_ns);
 
+/**
+ * Does at once what this rank has to do for peers of other hosts: whoever gets from it, or waits until it
+ * takes what was put, waits until it makes a call. For ranks that wait for something else for long, such as
+ * another library's barrier. With shared memory there is nothing to do.
+ * Errors: PEERBUS_UNREACHABLE and PEERBUS_SYSTEM.
+ */
+PEERBUS_API peerbus_code peerbus_comm_progress(peerbus_comm *comm);
+
 /** Returns other than 0 to end the wait of the calling thread. */
 typedef int32_t (*peerbus_interrupt_function)(void *context);
 

@@ -8,8 +8,11 @@ what is replaced and what is skipped.
 import mmap
 import os
 import threading
+import time
 
 import numpy
+
+from .. import Communicator
 
 _on_cuda = ("cuda",)
 _MAP_NORESERVE = 0x4000  # Of <sys/mman.h>.
@@ -216,7 +219,15 @@ def _replace_distributed(torch):
         return _Done() if async_op else None
 
     def barrier_of_gloo(group=None, async_op=False, device_ids=None):
-        return barrier(**({} if group is None else {"group": group}), async_op=async_op)
+        work = barrier(**({} if group is None else {"group": group}), async_op=True)
+        if async_op:
+            return work
+        while not work.is_completed():  # A GPU serves its peers while its process waits.
+            for comm in list(Communicator._all):
+                if comm._as_parameter_:
+                    comm.progress()
+            time.sleep(0.0001)
+        return work.wait() and None
 
     dist.init_process_group, dist.new_group = init_process_group, new_group_of_gloo
     dist.all_gather, dist.barrier = all_gather_of_gloo, barrier_of_gloo
