@@ -5,6 +5,7 @@
 // connections to one of them and hear a byte from it when all have come.
 #include <netinet/in.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -70,11 +71,16 @@ bool hear(const pipe_ends& pipe, std::int64_t& when) {
   return ::read(pipe.reading.get(), &when, sizeof when) == sizeof when;
 }
 
+/// What joining took.
+struct joining {
+  double seconds;  ///< from the moment at which all may begin until the last call has returned
+  double mib;      ///< the most memory of a process, with what it has from its parent
+};
+
 /// Starts `ranks` processes, each of which calls `join(rank)` and keeps the result until all have
-/// one. Returns: the seconds from the moment at which all may begin until the last call has
-/// returned.
+/// one.
 template <class Join>
-double time_to_join(std::size_t ranks, Join join) {
+joining time_to_join(std::size_t ranks, Join join) {
   pipe_ends start;
   pipe_ends joined;
   pipe_ends end;
@@ -115,13 +121,16 @@ double time_to_join(std::size_t ranks, Join join) {
     last = std::max(last, bench::clock::time_point{bench::clock::duration{when}});
   end.writing.reset();
   bool all_ended_well = came == ranks;
+  long most_kib = 0;
   for (const pid_t process : processes) {
     int status = 0;
-    ::waitpid(process, &status, 0);
+    rusage used{};
+    ::wait4(process, &status, 0, &used);
     all_ended_well = all_ended_well && status == 0;
+    most_kib = std::max(most_kib, used.ru_maxrss);
   }
   require(all_ended_well, "a rank did not join");
-  return bench::nanoseconds(last - begin) / 1e9;
+  return {bench::nanoseconds(last - begin) / 1e9, static_cast<double>(most_kib) / 1024};
 }
 
 /// A socket of this host with a free port or an abstract name, which the system chooses. It keeps a
@@ -177,15 +186,19 @@ template <class TimeOnce>
 void measure(benchmark::State& state, std::size_t ranks, int family, std::size_t connections,
              TimeOnce time_once) {
   std::vector<double> floors;
+  double mib = 0;
   try {
     for (auto _ : state) {
-      state.SetIterationTime(time_once());
+      const joining found = time_once();
+      state.SetIterationTime(found.seconds);
+      mib = std::max(mib, found.mib);
       const listener place{family};
-      floors.push_back(1e3 * time_to_join(ranks, [&](std::size_t rank) {
-                         return place.connect(rank, ranks, connections);
-                       }));
+      const joining plain = time_to_join(
+          ranks, [&](std::size_t rank) { return place.connect(rank, ranks, connections); });
+      floors.push_back(1e3 * plain.seconds);
     }
     state.counters["plain_connections_ms"] = bench::median(floors);
+    state.counters["largest_rank_mib"] = mib;
   } catch (const std::exception& problem) {
     state.SkipWithError(problem.what());
   }
@@ -222,7 +235,7 @@ void over_tcp(benchmark::State& state, std::size_t ranks) {
 #endif
 
 void add(const char* name, void (*function)(benchmark::State&, std::size_t)) {
-  for (const std::size_t ranks : {2U, 64U, 320U})
+  for (const std::size_t ranks : {2U, 64U, 320U, 1024U})
     benchmark::RegisterBenchmark(
         ("join/" + std::string{name} + "/ranks:" + std::to_string(ranks)).c_str(), function, ranks)
         ->UseManualTime()

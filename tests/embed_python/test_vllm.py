@@ -467,15 +467,16 @@ class Tests(unittest.TestCase):
                 run(5, function)
 
     def test_on_2_and_3_ranks(self):
-        for ranks in (2, 3):
-            for function in (layers, refusals, threads, given_up, hooks):
+        for ranks, functions in ((2, (layers, threads)), (3, (layers, refusals, given_up, hooks))):
+            for function in functions:
                 with self.subTest(function=function.__name__, ranks=ranks):
                     run(ranks, function)
 
     def test_on_two_hosts(self):
         run(3, manager, hosts=2)
-        for ranks in (3, 4):  # Hosts of different sizes, and of equal ones.
-            for function in (layers, refusals, given_up):
+        # Hosts of different sizes, and of equal ones.
+        for ranks, functions in ((3, (layers, refusals)), (4, (layers, given_up))):
+            for function in functions:
                 with self.subTest(function=function.__name__, ranks=ranks):
                     run(ranks, function, hosts=2, RELAY="always")
 
