@@ -26,7 +26,7 @@ import numpy
 import peerbus
 import peerbus.deep_ep as deep_ep
 from peerbus import _library as c
-from peerbus import _tensors
+from peerbus import _operands, _tensors
 from peerbus.deep_ep import results
 from ranks import bf16, has_hosts, main, needs_torch, raises, run, widened
 
@@ -148,7 +148,7 @@ def kinds():
     raises(TypeError, "without a mask", _tensors.Given, numpy.ma.array(plain, mask=plain > 1), "x")
     raises(TypeError, "is list, expected an array", _tensors.Given, [1.0], "x")
     away = Shifted(bf16(numpy.ones([2, 4])), 0, device_type=2)
-    for kind in (_tensors.Given, peerbus.Operand):
+    for kind in (_tensors.Given, _operands.Operand):
         raises(TypeError, "x is on DLPack's device type 2, expected 1, the CPU", kind, away, "x")
     raises(peerbus.InvalidArgument, "out is read-only", _tensors.given_to_write, bytes(plain), "out")
 
