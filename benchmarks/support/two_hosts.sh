@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # For scripts that measure between two hosts: network and UTS namespaces that a pair of virtual
 # interfaces, far0 and far1, joins. They end with the script. Takes root.

@@ -47,12 +47,13 @@ class FleetAlgoKnobQuantization(types.SimpleNamespace):
 Params = types.SimpleNamespace
 
 
-def fleet_of(rank, algorithm=EpAlgorithm.LOW_LATENCY, layout=EpLayout.EXPERT_MAJOR, knobs=(), **options):
+def fleet_of(rank, algorithm=EpAlgorithm.LOW_LATENCY, layout=EpLayout.EXPERT_MAJOR, knobs=(),
+             experts=EXPERTS, **options):
     from peerbus.engines import flashinfer
     options.setdefault("relay", rank.relay)
     return flashinfer.PeerbusFleet(
         Params(world_size=rank.size, rank=rank.rank, process_group=rank.comm),
-        Params(num_experts=EXPERTS, max_tokens_per_rank=MOST, token_hidden_size=HIDDEN,
+        Params(num_experts=experts, max_tokens_per_rank=MOST, token_hidden_size=HIDDEN,
                algorithm=algorithm, layout=layout), knobs, **options)
 
 
@@ -128,6 +129,10 @@ def layouts_and_orders():
     given = [x, x] if rank.rank == 0 else [x]
     handle = fleet.create_handle(Params(topk_ids=ids), [HandleAlgoKnobTopKWeights(weights=weights)])
     raises((peerbus.InvalidArgument, peerbus.Refused), "", handle.dispatch, Params(x=given))
+    got = handle.dispatch(Params(x=[x]))
+    outputs = by_expert(rank, got.expert_tensors, got.expert_scales, got.expert_counts)
+    assert (widened(rank.kind.got(handle.combine(Params(x=[outputs], out=None)).x))
+            == expected(*batch)).all()
     assert (moe_ep(rank, fleet, batch) == expected(*batch)).all()
 
 
@@ -168,11 +173,26 @@ def in_flashinfer():
     assert (moe_ep(rank, fleet_of(rank), batch) == expected(*batch)).all()
 
 
+def few_experts():
+    """Some ranks have no expert."""
+    rank = Model()
+    for layout in EpLayout:
+        fleet = fleet_of(rank, layout=layout, experts=2)
+        x, weights, _ = rank.given(*rank.tokens(2, top_k=2))
+        ids = rank.kind.given(numpy.array([[1, 0], [0, -1]]))
+        handle = fleet.create_handle(Params(topk_ids=ids), [HandleAlgoKnobTopKWeights(weights=weights)])
+        got = handle.dispatch(Params(x=[x]))
+        assert fleet.layout != "padded" or len(got.expert_tensors) == (rank.rank < 2)
+        sums = handle.combine(Params(x=[got.expert_tensors], out=None)).x
+        assert sums.shape == (2, HIDDEN)
+
+
 class Tests(unittest.TestCase):
     def test_ranks(self):
         for ranks in (2, 3, 5):
             with self.subTest(ranks=ranks):
                 run(ranks, layouts_and_orders)
+        run(3, few_experts)
 
     def test_on_two_hosts(self):
         for ranks in (3, 4):

@@ -253,6 +253,9 @@ def halves():
             raises(*refused, lambda: moe.start_combine(
                 received, count, numpy.empty([1, 2], "u2") if rank == 1 else None).finish())
             raises(*refused, moe.combine, received, count + (rank == 1))
+            odd = numpy.frombuffer(bytearray(2 * count * hidden + 1), "u2", count * hidden, 1)
+            raises(*refused, lambda: moe.start_combine(
+                received, count, odd.reshape(count, hidden) if rank == 1 else None).finish())
             if rank == 1:
                 pending = moe.refuse_combine(received, ArithmeticError("no outputs"))
                 raises(ArithmeticError, "no outputs", pending.finish)

@@ -98,7 +98,7 @@ def hooks_and_orders():
     raises((peerbus.InvalidArgument, peerbus.Refused), "", dispatcher.dispatch, given[0], wrong)
     assert (layer.forward(*batch) == expected(*batch)).all()
     # A hook that raises on one rank is an error on all, and experts that raise do not end the layer.
-    for name in ("pre_dispatch", "pre_combine"):
+    for name in ("pre_dispatch", "post_dispatch", "pre_combine"):
         breaking = Layer(rank, deepep_mode="normal")
 
         def hook(*_):
@@ -109,7 +109,12 @@ def hooks_and_orders():
         breaking.dispatcher.reset()
     dispatcher.dispatch(*given)
     dispatcher.reset()
-    assert (layer.forward(*batch) == expected(*batch)).all()
+    dispatcher.dispatch_a(*given)
+    dispatcher.reset()
+    dispatcher.combine_a(layer.experts(dispatcher.dispatch(*given)))
+    dispatcher.reset()
+    for _ in range(3):
+        assert (layer.forward(*batch) == expected(*batch)).all()
     raises(peerbus.InvalidArgument, "deepep_mode", Layer, rank, deepep_mode="fast")
     raises(TypeError, "is_extend_in_batch", Layer, rank)
     type(dispatcher).destroy_all()

@@ -111,8 +111,9 @@ class Communicator(c.Object, Collectives):
 
     @classmethod
     def of_group(cls, group=None, timeout=None):
-        """Returns the communicator that `group` is, that of a process group of torch.distributed, or of
-        None that of the ranks that a launcher started."""
+        """Returns `group` if it is a communicator, otherwise a new one: of a process group of
+        torch.distributed, or for None of the ranks that a launcher started. Making one is collective, and
+        the caller destroys it."""
         if isinstance(group, cls):
             return group
         if group is not None:
@@ -162,7 +163,7 @@ class Communicator(c.Object, Collectives):
     def progress(self):
         """Does at once what this rank has to do for peers of other hosts: whoever gets from it, or waits
         until it takes what was put, waits until it makes a call. For ranks that wait for something else
-        for long, such as another library's barrier."""
+        for long, such as another library's barrier. Raises `Unreachable` if a connection broke."""
         c.check(c.lib.peerbus_comm_progress(self))
 
     def window(self, nbytes, signals=0, timeout=None):

@@ -179,11 +179,12 @@ class Exchange(c.Object):
             return Received(self, raw, count)
         return PendingBatch("start_dispatch", finish, timeout)
 
-    def refuse_dispatch(self):
+    def refuse_dispatch(self, timeout=None):
         """Collective: makes the dispatch that the other ranks call fail there, because this rank has found
         an error before it could call it. Waits for them. The exchange works on."""
-        c.check_refusal(c.lib.peerbus_dispatch_send(
-            self, ctypes.byref(c.DispatchArgs(refuse=1)), ctypes.byref(ctypes.c_uint64())))
+        refusal = c.DispatchArgs(refuse=1, timeout_ns=c.nanoseconds(timeout))
+        _check_refusal(c.lib.peerbus_dispatch_send(self, ctypes.byref(refusal),
+                                                   ctypes.byref(ctypes.c_uint64())))
 
     def _output(self, received, count, out, weights, timeout):
         """Returns the arguments of a combine, the views that keep them valid, and the result."""
@@ -201,10 +202,12 @@ class Exchange(c.Object):
                                      f"bits{' with gaps' * has_gaps(tensor)}, expected a contiguous "
                                      f"array [{count}, {self.hidden}] of bfloat16 or uint16")
         require_writable(view, "out")
+        _require_aligned(view, "out", 2)
         args.out, views = view.address, [view]
         if weights is not None:
             views.append(contiguous(weights, "weights"))
             _require_slots(self, count, "weights", views[1].tensor, ((2, 32),), "float32")
+            _require_aligned(views[1], "weights", 4)
             if received.by_rank or received.counts.shape[1] != self._size:
                 raise InvalidArgument(1, "weights were given in a layout by rank or with relay, expected "
                                          "those of the dispatch, which are applied before rows come home")
@@ -225,23 +228,21 @@ class Exchange(c.Object):
         self._require_own(received)
         try:
             args, views, out = self._output(received, count, out, weights, timeout)
-        except Exception:
-            refusal = c.CombineArgs(refuse=1)
-            c.check_refusal(c.lib.peerbus_combine(self, received.ticket, ctypes.byref(refusal)))
-            raise
+        except Exception as problem:
+            self.refuse_combine(received, problem, timeout).finish()
         c.check(c.lib.peerbus_combine(self, received.ticket, ctypes.byref(args)))
         del views
         return out
 
     def start_combine(self, received, count, out=None, timeout=None, weights=None):
         """Collective: the first half of `combine`, after which the outputs must not change. Returns a
-        `PendingBatch` whose `finish()` returns the sums, or raises what is wrong with the arguments. Waits
-        for no rank."""
+        `PendingBatch` whose `finish()` returns the sums, or raises what is wrong with the arguments, except
+        that `received` of another exchange is refused at once. Waits for no rank."""
         self._require_own(received)
         try:
             args, views, out = self._output(received, count, out, weights, timeout)
         except Exception as problem:
-            return self.refuse_combine(received, problem)
+            return self.refuse_combine(received, problem, timeout)
         c.check(c.lib.peerbus_combine_send(self, received.ticket, ctypes.byref(args)))
 
         def finish(limit, _views=views):
@@ -250,7 +251,7 @@ class Exchange(c.Object):
             return out
         return PendingBatch("start_combine", finish, timeout)
 
-    def refuse_combine(self, received, problem):
+    def refuse_combine(self, received, problem, timeout=None):
         """Collective: the first half of a combine that happens on no rank, because this one has found
         `problem`, an exception. Returns a `PendingBatch` whose `finish()` raises it; the other ranks raise
         `Refused`. All may then combine again. Waits for no rank."""
@@ -261,11 +262,22 @@ class Exchange(c.Object):
         def finish(limit):
             out = numpy.empty([received._count, self.hidden], numpy.uint16)
             args = c.CombineArgs(timeout_ns=limit, count=received._count, out=out.ctypes.data)
-            code = c.lib.peerbus_combine_recv(self, received.ticket, ctypes.byref(args))
-            if code not in (1, 8):  # Refused, by this rank.
-                c.check(code)
+            _check_refusal(c.lib.peerbus_combine_recv(self, received.ticket, ctypes.byref(args)))
             return problem
-        return PendingBatch("refuse_combine", finish, None, is_refusal=True)
+        limit = timeout if isinstance(timeout, (int, float)) else None  # That may be what is wrong.
+        return PendingBatch("refuse_combine", finish, limit, is_refusal=True)
+
+
+def _require_aligned(view, name, nbytes):
+    if view.address % nbytes:
+        raise InvalidArgument(1, f"{name} lies at address {view.address:#x}, expected a multiple of "
+                                 f"{nbytes}")
+
+
+def _check_refusal(code):
+    """Raises unless the library refused what this rank asked it to refuse."""
+    if code != 1 or b"its caller refuses" not in c.lib.peerbus_last_error():
+        c.check(code)
 
 
 def _require_slots(exchange, count, name, tensor, codes, types):

@@ -3,6 +3,9 @@
 
 #include <sched.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include <peerbus/core/wait_readable.hpp>
 #include <peerbus/transport/planes/wait.hpp>
 
@@ -26,7 +29,11 @@ PEERBUS_INLINE errc wait_on_planes(signal_word& word, std::uint64_t target, dead
       ::sched_yield();
       continue;
     }
-    const deadline wake = until.when() < next_check.when() ? until : next_check;
+    // Soon, whatever the policy: not every plane wakes a waiter when something arrives.
+    constexpr std::chrono::milliseconds longest_sleep{2};
+    deadline wake = deadline::after(
+        std::min<std::chrono::nanoseconds>(thresholds.check_interval, longest_sleep));
+    if (until.when() < wake.when()) wake = until;
     if (planes.arm()) {
       if (word.value() < target) wait_readable(planes.fd, wake);
       planes.disarm();

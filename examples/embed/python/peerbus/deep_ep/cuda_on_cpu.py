@@ -5,6 +5,7 @@ It changes torch for this process, and for the threads that Python starts in it.
 what is replaced and what is skipped.
 """
 
+import contextlib
 import mmap
 import os
 import threading
@@ -12,7 +13,7 @@ import time
 
 import numpy
 
-from .. import Communicator
+from .. import Communicator, Error
 
 _on_cuda = ("cuda",)
 _MAP_NORESERVE = 0x4000  # Of <sys/mman.h>.
@@ -220,14 +221,14 @@ def _replace_distributed(torch):
 
     def barrier_of_gloo(group=None, async_op=False, device_ids=None):
         work = barrier(**({} if group is None else {"group": group}), async_op=True)
-        if async_op:
+        if async_op or work is None:  # None: of a rank outside the group.
             return work
         while not work.is_completed():  # A GPU serves its peers while its process waits.
-            for comm in list(Communicator._all):
-                if comm._as_parameter_:
+            for comm in tuple(Communicator._all):
+                with contextlib.suppress(Error):  # Its own calls tell of that.
                     comm.progress()
             time.sleep(0.0001)
-        return work.wait() and None
+        work.wait()
 
     dist.init_process_group, dist.new_group = init_process_group, new_group_of_gloo
     dist.all_gather, dist.barrier = all_gather_of_gloo, barrier_of_gloo

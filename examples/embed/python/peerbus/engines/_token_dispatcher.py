@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """What back ends of engines share: tokens to the ranks of their experts, and outputs back."""
 
+import threading
+
 import numpy
 
 from .. import _library as c
@@ -31,18 +33,23 @@ class Watch:
 
 
 class Once:
-    """A function that is called once. Later calls return what that returned, or raise what it raised."""
+    """A function that is carried out once, by whichever thread calls first. Later calls return what that
+    returned, or raise what it raised. An error after which `is_made()` is false counts as not made."""
 
-    def __init__(self, function):
-        self._function, self._outcome = function, None
+    def __init__(self, function, is_made):
+        self._function, self._is_made = function, is_made
+        self._lock, self._outcome = threading.Lock(), None
 
     def __call__(self):
-        if self._function is not None:
-            function, self._function = self._function, None
-            try:
-                self._outcome = function()
-            except BaseException as problem:
-                self._outcome = problem
+        with self._lock:
+            if self._function is not None:
+                try:
+                    self._outcome = self._function()
+                except BaseException as problem:
+                    if not self._is_made():
+                        raise
+                    self._outcome = problem
+                self._function = None
         if isinstance(self._outcome, BaseException):
             raise self._outcome
         return self._outcome
@@ -52,7 +59,7 @@ class TokenDispatcher:
     """Dispatches tokens of up to `max_tokens` per rank to `experts` experts.
 
     Rank r of `comm` has E // R experts, the first E % R ranks one more, in order. `in_flight`
-    micro-batches of a layout may be under way at once. `relay` and `same_bits` as in
+    micro-batches of a layout and codec may be under way at once. `relay` and `same_bits` as in
     `peerbus.Exchange`, except that the layout slots is never relayed. `timeout` is the time limit of each
     call, by default that of `comm`. `watch` is the `Watch` that keeps failures.
     """
@@ -84,11 +91,11 @@ class TokenDispatcher:
             pending = exchange.start_dispatch(x, topk_ids, topk_weights, timeout=self.timeout)
         return Batch(self, exchange, layout, x, topk_weights, pending)
 
-    def refuse(self, layout, topk_ids, codec="bf16"):
+    def refuse_dispatch(self, layout, topk_ids, codec="bf16"):
         """Collective: makes the `send` that the other ranks call fail there, because this rank has found
         an error before it could call it. Waits for them."""
         with self.watch:
-            self._exchange(layout, topk_ids, codec).refuse_dispatch()
+            self._exchange(layout, topk_ids, codec).refuse_dispatch(self.timeout)
 
     def _exchange(self, layout, topk_ids, codec):
         if self._exchanges is None:
@@ -163,12 +170,13 @@ class Batch:
         sums = received.counts.sum(1, dtype=numpy.int32)
 
         def shaped(values):
+            columns = values.shape[1]
             if self._layout == "padded":  # With relay blocks may lie further apart than their rows.
                 own = len(received.expert_ids)
                 apart = int(received.first_rows[1, 0]) if own > 1 else ranks * most
-                return values[:own * apart].reshape(own, apart, -1)[:, :ranks * most]
+                return values[:own * apart].reshape(own, apart, columns)[:, :ranks * most]
             if self._layout == "slots":
-                return values[:ranks * most].reshape(ranks, most, -1)
+                return values[:ranks * most].reshape(ranks, most, columns)
             return values[:received.end]
 
         self.rows = view_like(self._x, shaped(received.row_data), _KINDS[self._exchange.codec])
@@ -228,20 +236,21 @@ class Batch:
                                                              equal_nan=True):
                     weights = None
             except Exception as problem:
-                self.refuse(problem)
+                self.refuse_combine(problem)
                 return out
             self._pending = self._exchange.start_combine(
                 self._received, self.count, out, self._dispatcher.timeout, weights)
         self.stage = "sent back"
         return out
 
-    def refuse(self, problem):
+    def refuse_combine(self, problem):
         """Collective: stands for `send_back` on a rank that has found `problem`, an exception, before it
         could send outputs: `finish` raises it here and `Refused` on the others. All ranks may then send
         back again."""
-        self._require("refuse", "received")
+        self._require("refuse_combine", "received")
         with self._dispatcher.watch:
-            self._pending = self._exchange.refuse_combine(self._received, problem)
+            self._pending = self._exchange.refuse_combine(self._received, problem,
+                                                            self._dispatcher.timeout)
         self.stage = "sent back"
 
     def _place(self, given):
@@ -258,6 +267,20 @@ class Batch:
         """Collective: completes the combine and returns the sums [T, H] of this rank's tokens. If that
         raises `Refused`, or what was wrong here, all ranks may send back again."""
         return self._complete("finish", "sent back", "finished")
+
+    def give_up(self):
+        """Collective: does the second half of what was begun, so that the memory can be taken again. What
+        comes is lost."""
+        try:
+            if self.stage == "sent":
+                self.receive()
+            elif self.stage == "sent back":
+                self.finish()
+        except c.Refused:
+            pass
+        except Exception:
+            if self.stage != "received":
+                raise
 
 
 def _plain(values):

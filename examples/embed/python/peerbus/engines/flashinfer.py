@@ -166,7 +166,7 @@ class PeerbusHandle(_Handle):
         try:
             x, = params.x
         except Exception as problem:
-            fleet.dispatcher.refuse(fleet.layout, self._topk_ids, fleet.codec)
+            fleet.dispatcher.refuse_dispatch(fleet.layout, self._topk_ids, fleet.codec)
             raise c.InvalidArgument(1, "dispatch was not given one tensor, expected the tokens alone: the "
                                        "fleet quantizes them") from problem
         self._batch = fleet.dispatcher.send(fleet.layout, x, self._topk_ids, self._weights, fleet.codec)
@@ -177,7 +177,12 @@ class PeerbusHandle(_Handle):
         second next dispatch."""
         if self._batch is None:
             raise c.InvalidArgument(1, "dispatch_recv_only was called before dispatch_send_only")
-        batch, layout = self._batch.receive(), self._fleet.layout
+        batch, layout = self._batch, self._fleet.layout
+        try:
+            batch.receive()
+        finally:
+            if batch.stage == "given up":
+                self._batch = None
         rows, scales, counts, slots, target = batch.rows, batch.scales, batch.counts, {}, None
         number = int(numpy.prod(rows.shape[-3 if layout == "slots" else -2:-1], dtype=int))
         if layout != "padded":
@@ -207,7 +212,7 @@ class PeerbusHandle(_Handle):
             if self._fleet.layout == "rank_major" and len(outputs.shape) == 3:
                 outputs = outputs.reshape(-1, outputs.shape[2])
         except Exception as problem:
-            batch.refuse(problem)
+            batch.refuse_combine(problem)
         else:
             out = batch.send_back(outputs, params.out)
         if not self._is_split:

@@ -78,8 +78,7 @@ class PeerbusDispatcher(BaseDispatcher):
     token). `relay` and `same_bits` as in `peerbus.Exchange`: normal mode then sends a row for each
     expert, in its first slot with the weight 1.
 
-    A process group is joined once for all layers, which also share memory where their sizes are equal: up
-    to two of their batches may then be under way. `set_quant_config` changes nothing: `output_dtype` says
+    Layers of equal sizes share memory: up to two of their batches may then be under way. `set_quant_config` changes nothing: `output_dtype` says
     how rows travel. A batch that nobody combines ends by `reset`.
     """
 
@@ -134,14 +133,21 @@ class PeerbusDispatcher(BaseDispatcher):
     def dispatch(self, hidden_states, topk_output):
         """Collective: returns a `DeepEPNormalDispatchOutput` or a `DeepEPLLDispatchOutput`, by the mode
         of the batch, which is that of all ranks."""
+        self._require("dispatch_a", self._batch is None and self._sent is None)
+        self._choose()
         try:
             hidden_states, topk_output = self._hooked("pre_dispatch", hidden_states, topk_output)
         except Exception:
-            self._choose()
-            self._dispatcher.refuse(self._layout, topk_output.topk_ids, self._codec)
+            self._dispatcher.refuse_dispatch(self._layout, getattr(topk_output, "topk_ids", None),
+                                             self._codec)
             raise
         self.dispatch_a(hidden_states, topk_output)
-        return self._hooked("post_dispatch", self.dispatch_b())
+        output = self.dispatch_b()
+        try:
+            return self._hooked("post_dispatch", output)
+        except Exception as problem:
+            self.refuse_combine(problem)
+            raise
 
     def _choose(self):
         """Chooses the mode of the next batch."""
@@ -154,7 +160,7 @@ class PeerbusDispatcher(BaseDispatcher):
         with `topk_output.topk_weights`."""
         self._require("dispatch_a", self._batch is None and self._sent is None)
         self._choose()
-        ids, weights = topk_output.topk_ids, topk_output.topk_weights
+        ids, weights = (getattr(topk_output, name, None) for name in ("topk_ids", "topk_weights"))
         self._batch = self._dispatcher.send(self._layout, hidden_states, ids, weights, self._codec)
         self._ids, self._weights = ids, weights
 
@@ -188,7 +194,7 @@ class PeerbusDispatcher(BaseDispatcher):
         try:
             combine_input = self._hooked("pre_combine", combine_input)
         except Exception as problem:
-            self._send_back(lambda batch: batch.refuse(problem))
+            self._send_back(lambda batch: batch.refuse_combine(problem))
         else:
             self.combine_a(combine_input)
         return self._hooked("post_combine", self.combine_b())
@@ -201,7 +207,7 @@ class PeerbusDispatcher(BaseDispatcher):
             try:
                 hidden_states, _, weights = combine_input
             except Exception as problem:
-                batch.refuse(problem)
+                batch.refuse_combine(problem)
             else:
                 batch.send_back(hidden_states, None, weights if self._layout == "padded" else None)
         self._send_back(send)
@@ -215,17 +221,26 @@ class PeerbusDispatcher(BaseDispatcher):
         """Collective: returns the sums [T, H]. If it raises `Refused`, or what was wrong here, all ranks may
         call `combine_a` again."""
         self._require("combine_b", self._sent is not None)
-        batch, self._sent = self._sent, None
+        batch = self._sent
         try:
             return batch.finish()
-        except Exception:
+        finally:
+            if batch.stage != "sent back":  # Otherwise the call counts as not made.
+                self._sent = None
             if batch.stage == "received":
                 self._batch = batch
-            raise
+
+    def refuse_combine(self, problem):
+        """Collective: stands for `combine` on a rank whose experts have raised `problem`: the other ranks
+        raise `Refused` there, and the batch is over on all that call `reset`."""
+        self._send_back(lambda batch: batch.refuse_combine(problem))
+        self.reset()
 
     def reset(self):
-        """Gives up the batch under way, for engines whose experts have raised. All ranks do."""
-        self._batch = self._sent = None
+        """Collective: gives up the batch under way, if there is one."""
+        batch, self._batch, self._sent = self._sent or self._batch, None, None
+        if batch is not None:
+            batch.give_up()
 
     def _require(self, name, is_next):
         if not is_next:
