@@ -1064,6 +1064,24 @@ def hosts_of_ranks():
         comm.barrier()
 
 
+def absent_from_group():
+    """Rank 2 does not come, or has died: the others say so within the time limit."""
+    import torch.distributed as dist
+    rank, folder = int(os.environ["RANK"]), os.environ["TEST_FOLDER"]
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=3)
+    done = [os.path.join(folder, f"done {i}") for i in range(2)]
+    if rank == 2:
+        while not all(map(os.path.exists, done)):
+            time.sleep(0.01)
+    else:
+        begin = time.monotonic()
+        raises(peerbus.TimedOut, "within 2 s", peerbus.Communicator, group=dist.group.WORLD,
+               meet_timeout=2)
+        assert time.monotonic() - begin < 20
+        open(done[rank], "w").close()
+    os._exit(0)  # The group is out of step, and its destructor would wait.
+
+
 def met_by_all_gather():
     """Ranks that a function connects, and one whose function fails."""
     by = peerbus.Communicator()
@@ -1221,6 +1239,7 @@ class Tests(unittest.TestCase):
         """The same with torch."""
         run(2, deep_ep_torch)
         run(2, deep_ep_torch, hosts=2)
+        run(3, absent_from_group)
 
     def test_stubs(self):
         """The stubs for editors have the methods, arguments and defaults of the module."""

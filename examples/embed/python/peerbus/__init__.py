@@ -23,7 +23,7 @@ from ._bf16 import from_bf16, to_bf16
 from ._channels import Channels
 from ._collective import ALGORITHMS, Collectives, Team
 from ._exchange import LAYOUTS, Exchange, PendingBatch, Received
-from ._meeting import Meeting, all_gather_of, own_address
+from ._meeting import Meeting, all_gather_of, await_group, own_address
 from ._operands import REDUCTIONS
 from ._pending import Pending
 from ._tensors import view_of
@@ -86,6 +86,7 @@ class Communicator(c.Object, Collectives):
             del unused["address"], unused["host"]
             _refuse_unused("with a group", rank=rank, job=job, port=port or None, **unused)
             rank, size, gather = all_gather_of(group)
+            await_group(group, meet_timeout)
             handle = Meeting(rank, size, gather, address or own_address(), host).communicator(options)
         elif rank is None:
             _refuse_unused("without a rank and a size", job=job, **unused)

@@ -2,6 +2,7 @@
 """How ranks that something else connects, such as a process group of torch, meet by it."""
 
 import ctypes
+import datetime
 import ipaddress
 import os
 import socket
@@ -28,6 +29,20 @@ def all_gather_of(group):
         return told
 
     return dist.get_rank(group), size, all_gather
+
+
+def await_group(group, seconds):
+    """Returns when all ranks of a process group have come. Raises `TimedOut` on all that came if some have
+    not within `seconds`: the group's own time limit is 30 minutes. Of groups by gloo only."""
+    dist = sys.modules["torch"].distributed
+    if dist.get_backend(group) != "gloo":
+        return
+    limit = datetime.timedelta(seconds=30 if seconds is None else seconds)
+    try:
+        dist.monitored_barrier(group, limit, wait_all_ranks=True)
+    except RuntimeError as problem:
+        raise c.TimedOut(5, f"the ranks of the process group did not meet within "
+                            f"{limit.total_seconds():g} s: {problem}") from None
 
 
 def own_address():
