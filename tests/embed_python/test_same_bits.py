@@ -66,6 +66,8 @@ def outputs_of(experts, rows, scales):
     if rows.dtype == numpy.uint16:
         values = widened(rows)
     else:
+        if scales.dtype == numpy.uint8:  # Exponents, and behind them padding.
+            scales = (scales[..., :HIDDEN // 128].astype(numpy.uint32) << 23).view(numpy.float32)
         repeats = HIDDEN // scales.shape[-1]
         coded = rows.astype(numpy.float32) if rows.dtype == numpy.int8 else \
             codes()[rows].astype(numpy.float32)
@@ -75,7 +77,7 @@ def outputs_of(experts, rows, scales):
 
 
 def by_exchange(comm, kept, seed):
-    for codec in ("bf16", "int8_per_token", "fp8_f32", "fp8_rounded"):
+    for codec in ("bf16", "int8_per_token", "fp8_f32", "fp8_rounded", "fp8_ue8m0"):
         for layout in ("compact", "padded", "expert_slots"):
             with comm.exchange(experts=EXPERTS, hidden=HIDDEN, top_k=TOP_K, max_tokens=MOST,
                                codec=codec, layout=layout, relay="automatic", same_bits=True) as moe:
@@ -160,7 +162,8 @@ def by_deep_ep(comm, kept, seed):
 
 
 def all_ways():
-    comm, kept = peerbus.Communicator(), Kept()
+    comm = peerbus.Communicator(transport=os.environ.get("TRANSPORT", "automatic"))
+    kept = Kept()
     for seed in (1, 2):
         for way in (by_exchange, by_vllm, by_sglang, by_deep_ep):
             way(comm, kept, seed)
@@ -173,9 +176,11 @@ class Tests(unittest.TestCase):
             bits = os.path.join(folder, "bits.npz")
             run(1, all_ways, BITS=bits)
             self.assertTrue(os.path.exists(bits))
-            for ranks, hosts in ((2, 1), (3, 1), (5, 1), (7, 1), (5, 2)):
-                with self.subTest(ranks=ranks, hosts=hosts):
-                    run(ranks, all_ways, hosts=hosts, BITS=bits)
+            for ranks, hosts, transport in ((2, 1, "unified_bus"), (3, 1, "unified_bus"),
+                                            (5, 1, "unified_bus"), (7, 1, "unified_bus"),
+                                            (5, 2, "planes"), (3, 2, "fabric")):
+                with self.subTest(ranks=ranks, transport=transport):
+                    run(ranks, all_ways, hosts=hosts, BITS=bits, TRANSPORT=transport)
 
 
 if __name__ == "__main__":
