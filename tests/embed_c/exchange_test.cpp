@@ -349,6 +349,26 @@ TEST_CASE("ranks of two hosts, in one level and with relay") {
           }) == 0);
 }
 
+// Needs an RDMA device: the tests of verbs run it, without the filter of skipped cases.
+TEST_CASE("ranks joined by verbs, on one host and on two" * doctest::skip()) {
+  for (const std::int32_t transport : {PEERBUS_VERBS, PEERBUS_PLANES_VERBS}) {
+    CAPTURE(transport);
+    peerbus_comm_options options{};
+    options.struct_bytes = sizeof options;
+    options.transport = transport;
+    CHECK(embed_c::run(
+              3, kind::hosts,
+              [](peerbus_comm* comm) {
+                for (const std::int32_t codec : {PEERBUS_BF16, PEERBUS_INT8_PER_TOKEN})
+                  for (const std::int32_t layout : {PEERBUS_COMPACT, PEERBUS_RANK_MAJOR})
+                    embed_c::check_round(comm, config_of(codec, layout),
+                                         embed_c::all_codecs()[static_cast<std::size_t>(codec)],
+                                         false);
+              },
+              &options) == 0);
+  }
+}
+
 TEST_CASE("the bytes are those of the interface of C++") {
   namespace codec = peerbus::codec;
   namespace moe = peerbus::moe;
