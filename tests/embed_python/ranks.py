@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: MIT
 """Functions that the tests of the Python module share. They run by unittest or by pytest."""
 
+import gc
 import glob
 import importlib.util
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
+import traceback
 import unittest
 
 import numpy
@@ -18,10 +22,50 @@ has_hosts = all(glob.glob(os.path.join(os.path.dirname(os.environ.get("PEERBUS_L
 """Whether libpeerbus has what groups of several hosts need."""
 
 
-def run(ranks, function, hosts=1, **variables):
+class _Forked:
+    """A copy of this process that calls a function: it need not import anything again."""
+
+    def __init__(self, function, environment):
+        self._errors = tempfile.TemporaryFile("w+")
+        self._pid = os.fork()
+        if self._pid == 0:
+            self._call(function, environment)
+
+    def _call(self, function, environment):
+        code = 1
+        try:
+            os.environ.clear()
+            os.environ.update(environment)
+            os.dup2(self._errors.fileno(), 2)
+            function()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        gc.collect()  # What the function has left leaves the group in good order.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+    def communicate(self, timeout):
+        end = time.monotonic() + timeout
+        while True:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            if pid:
+                break
+            if time.monotonic() > end:
+                os.kill(self._pid, signal.SIGKILL)
+            time.sleep(0.002)
+        self.returncode = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+        with self._errors as file:
+            file.seek(0)
+            return None, file.read()
+
+
+def run(ranks, function, hosts=1, fresh=False, **variables):
     """Calls `function()` on `ranks` processes that a launcher's variables describe. It is a function
-    of a file that calls `main`. If there are several `hosts`, the ranks pretend to be on as many.
-    `variables` are added to the environment, `{rank}` in them as the number of the rank."""
+    of a file that calls `main`. If there are several `hosts`, the ranks pretend to be on as many. The
+    processes are copies of this one, which has made no communicator; `fresh`: new ones, which import
+    everything again and end as interpreters do. `variables` are added to the environment, `{rank}` in them as the number of the rank."""
     if hosts > 1 and not has_hosts:
         return print(f"not tested: {function.__name__} on {hosts} hosts, as libpeerbus is built without networks")
     if hosts > 1:
@@ -37,9 +81,10 @@ def run(ranks, function, hosts=1, **variables):
             own = {name: value.format(rank=rank) for name, value in variables.items()}
             if hosts > 1:
                 own["PEERBUS_HOST"] = f"host {rank * hosts // ranks}"
+            environment = dict(shared, RANK=str(rank), **own)
             started.append(subprocess.Popen([sys.executable, file, "--rank", function.__name__],
-                                            env=dict(shared, RANK=str(rank), **own),
-                                            stderr=subprocess.PIPE, text=True))
+                                            env=environment, stderr=subprocess.PIPE, text=True)
+                           if fresh else _Forked(function, environment))
         for rank, process in enumerate(started):
             _, errors = process.communicate(timeout=100)
             if process.returncode != 0:

@@ -199,7 +199,7 @@ class Tests(unittest.TestCase):
             run(ranks, layouts_and_orders, hosts=2, RELAY="always")
 
     def test_flashinfer_is_there(self):
-        run(2, in_flashinfer)
+        run(2, in_flashinfer, fresh=True)
 
     @needs_torch
     def test_torch(self):

@@ -5,6 +5,7 @@ python3 test_peerbus.py [TEST...]."""
 import array
 import ast
 import ctypes
+import functools
 import gc
 import inspect
 import os
@@ -28,7 +29,10 @@ import peerbus.deep_ep as deep_ep
 from peerbus import _library as c
 from peerbus import _operands, _tensors
 from peerbus.deep_ep import results
-from ranks import bf16, has_hosts, main, needs_torch, raises, run, widened
+import ranks
+from ranks import bf16, has_hosts, main, needs_torch, raises, widened
+
+run = functools.partial(ranks.run, fresh=True)  # Signals, and what the end of an interpreter leaves.
 
 
 def windows():

@@ -489,7 +489,7 @@ class Tests(unittest.TestCase):
                 self.assertNotIn("rank 2 ended", str(caught.exception))
 
     def test_vllm_is_there(self):
-        run(4, in_vllm)
+        run(4, in_vllm, fresh=True)
 
     @needs_torch
     def test_torch(self):
