@@ -15,22 +15,21 @@ by the cores, below which the wall time cannot fall. Needs torch (Debian: python
 
 import argparse
 import os
-import socket
 import statistics
-import subprocess
 import sys
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "support"))
+import torch_ranks
 
 HIDDEN, TOP_K, EXPERTS = 7168, 8, 256
 
 
-def run_rank(tokens, rounds, calls):
+def run_rank(chosen):
     """Measures as one rank. Rank 0 prints."""
-    import torch
-    import torch.distributed as dist
+    tokens, calls = chosen.tokens, chosen.calls
     import peerbus.deep_ep as deep_ep
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    torch, dist = torch_ranks.join()
     rank, size = dist.get_rank(), dist.get_world_size()
     buffer = deep_ep.Buffer(dist.group.WORLD, low_latency_mode=True)
     torch.manual_seed(rank)
@@ -64,7 +63,7 @@ def run_rank(tokens, rounds, calls):
 
     sides = {"peerbus": by_peerbus, "gloo": by_gloo, "copy": by_copy}
     figures = {name: [] for name in sides}
-    for number in range(-1, rounds):
+    for number in range(-1, chosen.rounds):
         for name, call in sides.items():
             buffer.comm.barrier()
             wall, used = time.perf_counter(), time.process_time()
@@ -92,22 +91,8 @@ def run_rank(tokens, rounds, calls):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--calls", type=int, default=20, help="of a round")
-    chosen = parser.parse_args()
-    if "RANK" in os.environ:
-        return run_rank(chosen.tokens, chosen.rounds, chosen.calls)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    shared = dict(os.environ, WORLD_SIZE=str(chosen.ranks), MASTER_ADDR="127.0.0.1",
-                  MASTER_PORT=str(port))
-    ranks = [subprocess.Popen([sys.executable, *sys.argv], env=dict(shared, RANK=str(rank)))
-             for rank in range(chosen.ranks)]
-    if any([rank.wait() for rank in ranks]):
-        raise SystemExit("a rank failed")
+    torch_ranks.add_options(parser, calls=20)
+    torch_ranks.run(parser.parse_args(), run_rank)
 
 
 if __name__ == "__main__":

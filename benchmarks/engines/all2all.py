@@ -23,12 +23,13 @@ Two hosts: benchmarks/engines/two_hosts.sh.
 
 import argparse
 import os
-import socket
 import statistics
-import subprocess
 import sys
 import time
 import types
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "support"))
+import torch_ranks
 
 HIDDEN, TOP_K, EXPERTS = 7168, 8, 256
 
@@ -138,12 +139,8 @@ class Sides:
 
 def run_rank(chosen):
     """Measures as one rank. Rank 0 prints."""
-    import torch
-    import torch.distributed as dist
     from peerbus.engines import vllm
-    torch.set_num_threads(1)
-    os.environ.setdefault("USE_LIBUV", "0")  # Debian builds torch without it.
-    dist.init_process_group("gloo")
+    torch, dist = torch_ranks.join()
     rank, size = dist.get_rank(), dist.get_world_size()
     sides = Sides(torch, dist, vllm, chosen.tokens, chosen.relay)
     sides.check()
@@ -178,24 +175,10 @@ def run_rank(chosen):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--calls", type=int, default=10, help="of a round")
+    torch_ranks.add_options(parser, calls=10)
     parser.add_argument("--relay", nargs="+", default=["automatic"], help="of prepare and finalize")
     parser.add_argument("--link", help="the interface whose bytes are counted, on rank 0's host")
-    chosen = parser.parse_args()
-    if "RANK" in os.environ:
-        return run_rank(chosen)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    shared = dict(os.environ, WORLD_SIZE=str(chosen.ranks), MASTER_ADDR="127.0.0.1",
-                  MASTER_PORT=str(port))
-    ranks = [subprocess.Popen([sys.executable, *sys.argv], env=dict(shared, RANK=str(rank)))
-             for rank in range(chosen.ranks)]
-    if any([rank.wait() for rank in ranks]):
-        raise SystemExit("a rank failed")
+    torch_ranks.run(parser.parse_args(), run_rank)
 
 
 if __name__ == "__main__":

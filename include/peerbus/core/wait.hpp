@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 
+#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
 
 namespace peerbus {
@@ -56,5 +58,19 @@ struct adaptive_wait {
   }
 };
 static_assert(wait_policy<adaptive_wait>);
+
+namespace detail {
+
+/// Returns when a waiter looks again that not everything that arrives wakes: soon, whatever the
+/// policy, and not after `until`.
+[[nodiscard]] inline deadline next_look(deadline until,
+                                        const wait_thresholds& thresholds) noexcept {
+  constexpr std::chrono::milliseconds longest_sleep{2};
+  const deadline soon =
+      deadline::after(std::min<std::chrono::nanoseconds>(thresholds.check_interval, longest_sleep));
+  return until.when() < soon.when() ? until : soon;
+}
+
+}  // namespace detail
 
 }  // namespace peerbus

@@ -6,7 +6,7 @@ import ctypes
 import numpy
 
 from . import _library as c
-from ._library import CODECS, RELAYS, InvalidArgument, Refused
+from ._library import CODECS, RELAYS, InvalidArgument
 from ._operands import Operand
 from ._tensors import Given, contiguous, has_gaps, require_writable, view_of
 
@@ -170,12 +170,10 @@ class Exchange(c.Object):
 
         def finish(limit):
             raw = c.Received()
-            try:
-                c.check(c.lib.peerbus_dispatch_recv(self, ticket, None, limit, ctypes.byref(raw)))
-            except Refused:
+            code = c.lib.peerbus_dispatch_recv(self, ticket, None, limit, ctypes.byref(raw))
+            if code in (0, c.CONSTANTS["PEERBUS_REFUSED"]):  # It is over, and nobody reads them.
                 del self._sent[ticket.value]
-                raise
-            del self._sent[ticket.value]
+            c.check(code)
             return Received(self, raw, count)
         return PendingBatch("start_dispatch", finish, timeout)
 
@@ -229,7 +227,7 @@ class Exchange(c.Object):
         try:
             args, views, out = self._output(received, count, out, weights, timeout)
         except Exception as problem:
-            self.refuse_combine(received, problem, timeout).finish()
+            return self.refuse_combine(received, problem, timeout).finish()  # Raises it.
         c.check(c.lib.peerbus_combine(self, received.ticket, ctypes.byref(args)))
         del views
         return out

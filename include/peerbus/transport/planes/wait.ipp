@@ -3,9 +3,6 @@
 
 #include <sched.h>
 
-#include <algorithm>
-#include <chrono>
-
 #include <peerbus/core/wait_readable.hpp>
 #include <peerbus/transport/planes/wait.hpp>
 
@@ -29,11 +26,7 @@ PEERBUS_INLINE errc wait_on_planes(signal_word& word, std::uint64_t target, dead
       ::sched_yield();
       continue;
     }
-    // Soon, whatever the policy: not every plane wakes a waiter when something arrives.
-    constexpr std::chrono::milliseconds longest_sleep{2};
-    deadline wake = deadline::after(
-        std::min<std::chrono::nanoseconds>(thresholds.check_interval, longest_sleep));
-    if (until.when() < wake.when()) wake = until;
+    const deadline wake = next_look(until, thresholds);  // Not every plane wakes a waiter.
     if (planes.arm()) {
       if (word.value() < target) wait_readable(planes.fd, wake);
       planes.disarm();

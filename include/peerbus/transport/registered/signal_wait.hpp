@@ -3,8 +3,6 @@
 
 #include <sched.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <optional>
 
@@ -30,7 +28,6 @@ template <class Network, class Probe>
 template <class Network, class Probe>
 [[nodiscard]] errc wait_slowly(Network& net, signal_word& word, std::uint64_t value, deadline until,
                                std::optional<rank_id> awaited, Probe&& probe) noexcept {
-  constexpr std::chrono::milliseconds longest_sleep{2};
   const wait_thresholds& thresholds = net.waiting();
   const auto pause = thresholds.check_interval;
   auto next_check = deadline::after(pause);
@@ -51,9 +48,8 @@ template <class Network, class Probe>
       ::sched_yield();
       continue;
     }
-    // Soon, whatever the policy: a thread that has the channel may leave, and looks no more then.
-    deadline wake = deadline::after(std::min<std::chrono::nanoseconds>(pause, longest_sleep));
-    if (until.when() < wake.when()) wake = until;
+    // A thread that has the channel may leave, and looks no more then.
+    const deadline wake = next_look(until, thresholds);
     if (!net.park(word, value, wake))
       static_cast<void>(
           word.wait_at_least(value, wake, thresholds, []() noexcept { return errc::ok; }));

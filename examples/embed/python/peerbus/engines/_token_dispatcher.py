@@ -250,7 +250,7 @@ class Batch:
         self._require("refuse_combine", "received")
         with self._dispatcher.watch:
             self._pending = self._exchange.refuse_combine(self._received, problem,
-                                                            self._dispatcher.timeout)
+                                                          self._dispatcher.timeout)
         self.stage = "sent back"
 
     def _place(self, given):

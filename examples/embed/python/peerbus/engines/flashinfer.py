@@ -85,8 +85,7 @@ class PeerbusFleet(_Fleet):
         self.codec, self.params, self.bootstrap = _CODECS[names], params, bootstrap
         self.layout = "rank_major" if params.algorithm.name == "HIGH_THROUGHPUT" else \
             {"EXPERT_MAJOR": "padded", "RANK_MAJOR": "slots"}[params.layout.name]
-        self._options = dict(same_bits=same_bits, timeout=timeout,
-                             relay=relay)
+        self._options = dict(same_bits=same_bits, timeout=timeout, relay=relay)
         self._dispatcher = None
         self._join()
 
@@ -184,7 +183,8 @@ class PeerbusHandle(_Handle):
             if batch.stage == "given up":
                 self._batch = None
         rows, scales, counts, slots, target = batch.rows, batch.scales, batch.counts, {}, None
-        number = int(numpy.prod(rows.shape[-3 if layout == "slots" else -2:-1], dtype=int))
+        ranks, most = self._fleet.dispatcher.comm.size, self._fleet.params.max_tokens_per_rank
+        number = len(rows) if layout == "rank_major" else ranks * most
         if layout != "padded":
             ids = numpy.asarray(batch.slot_experts).astype(numpy.int64)
             slots = dict(recv_topk_idx=like(self._topk_ids, ids), recv_topk_weights=batch.slot_weights)

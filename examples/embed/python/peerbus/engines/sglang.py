@@ -78,8 +78,9 @@ class PeerbusDispatcher(BaseDispatcher):
     token). `relay` and `same_bits` as in `peerbus.Exchange`: normal mode then sends a row for each
     expert, in its first slot with the weight 1.
 
-    Layers of equal sizes share memory: up to two of their batches may then be under way. `set_quant_config` changes nothing: `output_dtype` says
-    how rows travel. A batch that nobody combines ends by `reset`.
+    Layers of equal sizes share memory: up to two of their batches may then be under way.
+    `set_quant_config` changes nothing: `output_dtype` says how rows travel. A batch that nobody combines
+    ends by `reset`.
     """
 
     _comms = {}  # By group: the group, so that its id stays its own, its communicator and its `Watch`.
@@ -134,10 +135,10 @@ class PeerbusDispatcher(BaseDispatcher):
         """Collective: returns a `DeepEPNormalDispatchOutput` or a `DeepEPLLDispatchOutput`, by the mode
         of the batch, which is that of all ranks."""
         self._require("dispatch_a", self._batch is None and self._sent is None)
-        self._choose()
         try:
             hidden_states, topk_output = self._hooked("pre_dispatch", hidden_states, topk_output)
         except Exception:
+            self._choose()
             self._dispatcher.refuse_dispatch(self._layout, getattr(topk_output, "topk_ids", None),
                                              self._codec)
             raise
@@ -218,8 +219,8 @@ class PeerbusDispatcher(BaseDispatcher):
         self._batch, self._sent = None, self._batch
 
     def combine_b(self):
-        """Collective: returns the sums [T, H]. If it raises `Refused`, or what was wrong here, all ranks may
-        call `combine_a` again."""
+        """Collective: returns the sums [T, H]. If it raises `Refused`, or what was wrong here, all ranks
+        may call `combine_a` again."""
         self._require("combine_b", self._sent is not None)
         batch = self._sent
         try:

@@ -47,8 +47,9 @@ class All2AllManager(All2AllManagerBase):
         self._relay, self._timeout = relay, timeout
         self._same_bits = is_batch_invariant() if same_bits is None else same_bits
         self._handles, self._dp_comm = {}, None
-        # The counts of dispatches that are not yet combined, by thread and communicator.
-        self._gathered = collections.defaultdict(collections.deque)
+        # The counts of dispatches that are not yet combined, by thread and communicator: more than are
+        # under way.
+        self._gathered = collections.defaultdict(lambda: collections.deque(maxlen=8))
         self._watch = Watch()
 
     def _communicator(self, group, timeout):
@@ -82,29 +83,29 @@ class All2AllManager(All2AllManagerBase):
             raise c.Refused(8, f"rank {int(counts.argmin())} gave tensors of different numbers of rows")
         return counts.tolist()
 
-    def _all_gather(self, tensors, is_sequence_parallel):
-        comm = self._group(is_sequence_parallel)
+    def _all_gather(self, tensors, extra_tensors, is_sequence_parallel):
+        """Returns what all ranks gave, as a tuple, and behind it the list of the extra tensors, if they
+        were given."""
+        comm, own = self._group(is_sequence_parallel), [*tensors, *(extra_tensors or ())]
         with self._watch:
-            counts = self._counts(comm, tensors)
-            gathered = [comm.all_gather_v(tensor, counts) for tensor in tensors]
+            counts = self._counts(comm, own)
+            gathered = [comm.all_gather_v(tensor, counts) for tensor in own]
         self._gathered[threading.get_ident(), comm].append(counts)
-        return gathered
+        extra = () if extra_tensors is None else (gathered[len(tensors):],)
+        return (*gathered[:len(tensors)], *extra)
 
     def dispatch_router_logits(self, hidden_states, router_logits, is_sequence_parallel=False,
                                extra_tensors=None):
         """Collective: returns (hidden_states, router_logits[, extra_tensors]) of all ranks, one rank's
         rows after another's."""
-        tensors = self._all_gather([hidden_states, router_logits, *(extra_tensors or ())],
-                                   is_sequence_parallel)
-        return (*tensors[:2], tensors[2:]) if extra_tensors is not None else tuple(tensors)
+        return self._all_gather([hidden_states, router_logits], extra_tensors, is_sequence_parallel)
 
     def dispatch(self, hidden_states, topk_weights, topk_ids, is_sequence_parallel=False,
                  extra_tensors=None):
         """Collective: returns (hidden_states, topk_weights, topk_ids[, extra_tensors]) of all ranks, one
         rank's rows after another's."""
-        tensors = self._all_gather([hidden_states, topk_weights, topk_ids, *(extra_tensors or ())],
-                                   is_sequence_parallel)
-        return (*tensors[:3], tensors[3:]) if extra_tensors is not None else tuple(tensors)
+        return self._all_gather([hidden_states, topk_weights, topk_ids], extra_tensors,
+                                is_sequence_parallel)
 
     def combine(self, hidden_states, is_sequence_parallel=False):
         """Collective: returns this rank's rows of the sum of all ranks' `hidden_states`, in float32 in

@@ -46,7 +46,8 @@ class PrepareAndFinalize(FusedMoEPrepareAndFinalizeModular):
 
     Each thread has micro-batches of its own. `finalize` finds its batch by the `topk_ids` that it is given,
     those that `prepare` returned or was given. A batch that was received and is never finalized, because
-    its experts raised, is forgotten; hooks of others are called. What `prepare` returns is valid until the second next batch. All ranks make calls in the same order.
+    its experts raised, is forgotten; hooks of others are called. What `prepare` returns is valid until
+    the second next batch. All ranks make calls in the same order.
     """
 
     def __init__(self, handle, batched=False, routing_tables=None, moe_config=None,
@@ -129,6 +130,7 @@ class PrepareAndFinalize(FusedMoEPrepareAndFinalizeModular):
             except c.Refused:
                 waiting.remove(batch)
                 raise
+
         def is_made():
             return batch.stage != "sent"
         hook = Once(receive, is_made)
