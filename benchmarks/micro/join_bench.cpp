@@ -2,8 +2,12 @@
 //
 // The time to join: processes that run already are let go at once, and the time ends when the last
 // of them has its bootstrap. Beside it the time in which as many processes make as many plain
-// connections to one of them and hear a byte from it when all have come.
+// connections to one of them and hear a byte from it when all have come. join_two_hosts.sh has half
+// of the processes on a second host, a network namespace.
+#include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -16,6 +20,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <stdexcept>
 #include <string>
@@ -133,6 +138,19 @@ joining time_to_join(std::size_t ranks, Join join) {
   return {bench::nanoseconds(last - begin) / 1e9, static_cast<double>(most_kib) / 1024};
 }
 
+/// The hosts of the ranks.
+struct hosts {
+  std::string address = "127.0.0.1";  ///< of the first
+  const char* second = nullptr;       ///< the file of its network namespace; null if there is none
+
+  /// Moves the upper half of the ranks to the second host.
+  void enter(std::size_t rank, std::size_t ranks) const {
+    if (second == nullptr || rank < ranks / 2) return;
+    const unique_fd space{::open(second, O_RDONLY | O_CLOEXEC)};
+    require(space && ::setns(space.get(), CLONE_NEWNET) == 0, "the second host is gone");
+  }
+};
+
 /// A socket of this host with a free port or an abstract name, which the system chooses. It keeps a
 /// port from other processes, while sockets that have SO_REUSEADDR may listen there.
 struct bound_socket {
@@ -140,11 +158,14 @@ struct bound_socket {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
 
-  explicit bound_socket(int family) : socket{::socket(family, SOCK_STREAM, 0)} {
+  explicit bound_socket(int family, const hosts& on = {})
+      : socket{::socket(family, SOCK_STREAM, 0)} {
     address.ss_family = static_cast<sa_family_t>(family);
     auto* const wanted = reinterpret_cast<sockaddr*>(&address);
     if (family == AF_INET)
-      reinterpret_cast<sockaddr_in*>(wanted)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      require(::inet_pton(AF_INET, on.address.c_str(),
+                          &reinterpret_cast<sockaddr_in*>(wanted)->sin_addr) == 1,
+              "expected an address such as 127.0.0.1");
     const socklen_t wanted_size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sa_family_t);
     const int may_be_shared = 1;
     require(::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &may_be_shared,
@@ -157,7 +178,7 @@ struct bound_socket {
 
 /// A socket at which one process waits for plain connections.
 struct listener : bound_socket {
-  explicit listener(int family) : bound_socket{family} {
+  listener(int family, const hosts& on) : bound_socket{family, on} {
     require(::listen(socket.get(), 4096) == 0, "no socket could listen");
   }
 
@@ -183,8 +204,8 @@ struct listener : bound_socket {
 
 /// Measures both in turns.
 template <class TimeOnce>
-void measure(benchmark::State& state, std::size_t ranks, int family, std::size_t connections,
-             TimeOnce time_once) {
+void measure(benchmark::State& state, std::size_t ranks, int family, const hosts& on,
+             std::size_t connections, TimeOnce time_once) {
   std::vector<double> floors;
   double mib = 0;
   try {
@@ -192,9 +213,11 @@ void measure(benchmark::State& state, std::size_t ranks, int family, std::size_t
       const joining found = time_once();
       state.SetIterationTime(found.seconds);
       mib = std::max(mib, found.mib);
-      const listener place{family};
-      const joining plain = time_to_join(
-          ranks, [&](std::size_t rank) { return place.connect(rank, ranks, connections); });
+      const listener place{family, on};
+      const joining plain = time_to_join(ranks, [&](std::size_t rank) {
+        on.enter(rank, ranks);
+        return place.connect(rank, ranks, connections);
+      });
       floors.push_back(1e3 * plain.seconds);
     }
     state.counters["plain_connections_ms"] = bench::median(floors);
@@ -206,7 +229,7 @@ void measure(benchmark::State& state, std::size_t ranks, int family, std::size_t
 
 void on_one_host(benchmark::State& state, std::size_t ranks) {
   std::size_t group = 0;
-  measure(state, ranks, AF_UNIX, 1, [&] {
+  measure(state, ranks, AF_UNIX, {}, 1, [&] {
     peerbus::launch_settings settings;
     settings.size = ranks;
     settings.address = "join_bench." + std::to_string(::getpid()) + "." + std::to_string(group++);
@@ -218,19 +241,26 @@ void on_one_host(benchmark::State& state, std::size_t ranks) {
 }
 
 #if PEERBUS_BENCH_TCP
-void over_tcp(benchmark::State& state, std::size_t ranks) {
-  measure(state, ranks, AF_INET, 2, [&] {
-    const bound_socket keeper{AF_INET};
+void over_tcp(benchmark::State& state, std::size_t ranks, const hosts& on) {
+  measure(state, ranks, AF_INET, on, 2, [&] {
+    const bound_socket keeper{AF_INET, on};
     peerbus::tcp_settings settings;
     settings.size = ranks;
-    settings.address = "127.0.0.1";
+    settings.address = on.address;
     settings.port = ntohs(reinterpret_cast<const sockaddr_in&>(keeper.address).sin_port);
     settings.secret = "a secret for benchmarks only";
     return time_to_join(ranks, [&](std::size_t rank) {
+      on.enter(rank, ranks);
       settings.rank = rank;
       return peerbus::tcp_bootstrap{settings, patience()};
     });
   });
+}
+
+void over_loopback(benchmark::State& state, std::size_t ranks) { over_tcp(state, ranks, {}); }
+
+void between_hosts(benchmark::State& state, std::size_t ranks) {
+  over_tcp(state, ranks, {"10.77.0.1", std::getenv("PEERBUS_SECOND_HOST")});
 }
 #endif
 
@@ -245,7 +275,8 @@ void add(const char* name, void (*function)(benchmark::State&, std::size_t)) {
 [[maybe_unused]] const bool registered = [] {
   add("one_host", on_one_host);
 #if PEERBUS_BENCH_TCP
-  add("tcp", over_tcp);
+  add("tcp", over_loopback);
+  if (std::getenv("PEERBUS_SECOND_HOST") != nullptr) add("two_hosts", between_hosts);
 #endif
   return true;
 }();

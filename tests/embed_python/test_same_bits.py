@@ -33,9 +33,11 @@ class Token:
         self.ids = numpy.array([draw.permutation(EXPERTS)[:TOP_K] for _ in range(count)],
                                numpy.int64).reshape(count, TOP_K)
         self.weights = draw.random([count, TOP_K], numpy.float32)
+        self.codes = draw.integers(0, 127, [count, HIDDEN], numpy.uint8)  # All are numbers.
         self.place = draw.integers(count) if is_home else None
         if is_home:
             self.x[self.place] = rounded(own.uniform(-2, 2, HIDDEN))
+            self.codes[self.place] = own.integers(0, 127, HIDDEN, numpy.uint8)
             self.ids[self.place] = 33, 0, 17, 9
             # Several magnitudes, so that another order of sums gives other bits.
             self.weights[self.place] = 0.4, 0.013, 0.3, 0.287
@@ -66,6 +68,8 @@ def outputs_of(experts, rows, scales):
     if rows.dtype == numpy.uint16:
         values = widened(rows)
     else:
+        if scales is None:  # The codes are the values.
+            scales = numpy.ones([*rows.shape[:-1], 1], numpy.float32)
         if scales.dtype == numpy.uint8:  # Exponents, and behind them padding.
             scales = (scales[..., :HIDDEN // 128].astype(numpy.uint32) << 23).view(numpy.float32)
         repeats = HIDDEN // scales.shape[-1]
@@ -77,12 +81,13 @@ def outputs_of(experts, rows, scales):
 
 
 def by_exchange(comm, kept, seed):
-    for codec in ("bf16", "int8_per_token", "fp8_f32", "fp8_rounded", "fp8_ue8m0"):
+    for codec in ("bf16", "int8_per_token", "fp8_f32", "fp8_rounded", "fp8_ue8m0", "fp8_as_given"):
         for layout in ("compact", "padded", "expert_slots"):
             with comm.exchange(experts=EXPERTS, hidden=HIDDEN, top_k=TOP_K, max_tokens=MOST,
                                codec=codec, layout=layout, relay="automatic", same_bits=True) as moe:
                 token = Token(comm.rank, comm.size, seed)
-                received = moe.dispatch(token.x, token.ids, token.weights)
+                received = moe.dispatch(token.codes if codec == "fp8_as_given" else token.x, token.ids,
+                                        token.weights)
                 for block, expert in enumerate(received.expert_ids):
                     for first, count in zip(received.first_rows[block], received.counts[block]):
                         rows = slice(first, first + count)
