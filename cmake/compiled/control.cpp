@@ -44,6 +44,8 @@
 #include <peerbus/communicator/near_groups.ipp>
 #include <peerbus/communicator/rank_group.ipp>
 #include <peerbus/communicator/subset.ipp>
+#include <peerbus/communicator/survivors.ipp>
+#include <peerbus/communicator/view_agreement.ipp>
 #include <peerbus/core/caches.ipp>
 #include <peerbus/core/cgroup.ipp>
 #include <peerbus/core/cores.ipp>

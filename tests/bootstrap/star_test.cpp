@@ -184,7 +184,7 @@ TEST_CASE("star: what does not belong here is refused") {
 TEST_CASE("star: a refusal carries code and words; an unknown code is a system error") {
   const time_limit limit;
   auto header = header_of(frame_kind::refuse);
-  for (std::uint32_t code : {0U, 3U, 12U, 0xffff'ffffU}) {
+  for (std::uint32_t code : {0U, 3U, 13U, 0xffff'ffffU}) {
     header.code = code;
     const auto bytes = encode_frame(header, "because", {});
     for (const auto& caught : {leaf_error([&](const unique_fd& to) { send_raw(to, bytes); }),

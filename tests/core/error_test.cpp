@@ -22,12 +22,12 @@ TEST_CASE("error: says what, and which code") {
 
 TEST_CASE("errc: every code has words of its own") {
   std::set<std::string_view> seen;
-  for (std::uint32_t code = 0; code <= 11; ++code) {
+  for (std::uint32_t code = 0; code <= 12; ++code) {
     const auto words = peerbus::to_string(static_cast<errc>(code));
     CHECK(words != "unknown error code");
     CHECK(seen.insert(words).second);
   }
-  CHECK(peerbus::to_string(static_cast<errc>(12)) == "unknown error code");
+  CHECK(peerbus::to_string(static_cast<errc>(13)) == "unknown error code");
 }
 
 TEST_CASE("errc: the numbers that cross processes stay") {
@@ -37,6 +37,7 @@ TEST_CASE("errc: the numbers that cross processes stay") {
   CHECK(static_cast<int>(errc::peer_dead) == 6);
   CHECK(static_cast<int>(errc::system) == 10);
   CHECK(static_cast<int>(errc::unreachable) == 11);
+  CHECK(static_cast<int>(errc::view_changed) == 12);
 }
 
 TEST_CASE("check: throws for all codes but ok") {

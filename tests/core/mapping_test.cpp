@@ -50,9 +50,21 @@ TEST_CASE("files lie one after the other, each at a multiple of a page") {
   }
 }
 
+TEST_CASE("in the place of no file lies memory of this process") {
+  const auto file = peerbus::make_memory_file("peerbus", small);
+  const std::array fds{-1, file.get()};
+  const auto together = mapping::shared_files(fds, small);
+  const auto again = mapping::shared_files(fds, small);
+  std::fill_n(together.data(), together.size(), std::byte{1});
+  const std::size_t part = again.size() / 2;
+  CHECK(std::all_of(again.data(), again.data() + part,
+                    [](std::byte b) { return b == std::byte{0}; }));
+  CHECK(again.data()[part] == std::byte{1});
+}
+
 TEST_CASE("what cannot be mapped leaves nothing mapped") {
   const auto file = peerbus::make_memory_file("peerbus", 4096);
-  const std::array fds{file.get(), -1};
+  const std::array fds{file.get(), std::numeric_limits<int>::max()};
   test::expect_error(peerbus::errc::out_of_memory, {"cannot map 4096 bytes", "Bad file descriptor"},
                      [&] { static_cast<void>(mapping::shared_files(fds, small)); });
   const std::array many{file.get(), file.get(), file.get(), file.get()};

@@ -18,9 +18,11 @@ import time
 LOW_LATENCY = "--num-tokens 16 --hidden 512 --num-topk 4 --num-experts 16"
 ELASTIC = "--num-tokens 32 --hidden 512 --num-topk 4 --num-experts 16"
 ENGRAM = "--num-entries 512 --num-tokens 32 --num-entries-per-token 4"
-# The file, its options, and the most ranks: test_agrs.py keeps 1 GiB for each pair of ranks.
+# The file, its options, the most ranks (test_agrs.py keeps 1 GiB for each pair of ranks) and the least:
+# with --shrink-test ranks 1, 3 and 5 leave.
 FILES = (("legacy/test_low_latency.py", LOW_LATENCY, 8),
          ("legacy/test_low_latency.py", LOW_LATENCY + " --use-logfmt", 8),
+         ("legacy/test_low_latency.py", LOW_LATENCY + " --shrink-test", 8, 6),
          ("legacy/test_intranode.py", "--num-tokens 64 --hidden 512 --num-topk 4 --num-experts 16", 8),
          ("elastic/test_ep.py", ELASTIC, 8),
          ("elastic/test_ep.py", ELASTIC + " --test-first-only --do-cpu-sync 0 --masked-ratio 0.3", 8),
@@ -51,12 +53,12 @@ def main():
         sys.exit(f"{shlex.join(python)} has no torch:\n{asked.stderr}")
     torch = asked.stdout.strip()
     failed = 0
-    for file, options, most in FILES:
+    for file, options, most, *least in FILES:
         path = os.path.join(checkout, "tests", file)
         if parts and not any(part in file for part in parts):
             continue
         for ranks in map(int, os.environ.get("PEERBUS_ORIGINALS_RANKS", "2 4 8").split()):
-            if ranks > most:
+            if ranks > most or ranks < max(least, default=1):
                 continue
             environment = dict(os.environ, MASTER_PORT=free_port())
             environment.setdefault("OMP_NUM_THREADS", "1")

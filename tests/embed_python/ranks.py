@@ -61,11 +61,11 @@ class _Forked:
             return None, file.read()
 
 
-def run(ranks, function, hosts=1, fresh=False, **variables):
+def run(ranks, function, hosts=1, fresh=False, killed=(), **variables):
     """Calls `function()` on `ranks` processes that a launcher's variables describe. It is a function
     of a file that calls `main`. If there are several `hosts`, the ranks pretend to be on as many. The
     processes are copies of this one, which has made no communicator; `fresh`: new ones, which import
-    everything again and end as interpreters do. `variables` are added to the environment, `{rank}` in them as the number of the rank."""
+    everything again and end as interpreters do. The ranks `killed` must end by SIGKILL. `variables` are added to the environment, `{rank}` in them as the number of the rank."""
     if hosts > 1 and not has_hosts:
         return print(f"not tested: {function.__name__} on {hosts} hosts, as libpeerbus is built without networks")
     if hosts > 1:
@@ -87,7 +87,7 @@ def run(ranks, function, hosts=1, fresh=False, **variables):
                            if fresh else _Forked(function, environment))
         for rank, process in enumerate(started):
             _, errors = process.communicate(timeout=100)
-            if process.returncode != 0:
+            if process.returncode != (-signal.SIGKILL if rank in killed else 0):
                 failures.append(f"rank {rank} ended with {process.returncode}:\n{errors}")
     if failures:
         raise AssertionError("\n".join(failures))

@@ -47,6 +47,7 @@ PEERBUS_INLINE std::vector<bootstrap::contribution> gather_or_refuse(
 
   auto all = boot.allgather(std::move(own_part), until, doing);
   for (std::size_t r = 0; r < all.size(); ++r) {
+    if (boot.members()->is_excluded(rank_id{r})) continue;
     auto& bytes = all[r].bytes;
     auto given_code = errc::system;
     if (bytes.size() >= sizeof given_code) {
@@ -83,9 +84,12 @@ PEERBUS_INLINE void agree(bootstrap& boot, std::string_view doing, std::span<con
     }
     return parts;
   };
-  // Every rank compares with rank 0, so that all ranks report the same pair.
-  const auto first = parts_of(0);
-  for (std::size_t r = 1; r < all.size(); ++r) {
+  // Every rank compares with the first that is not gone, so that all ranks report the same pair.
+  std::size_t lowest = 0;
+  while (boot.members()->is_excluded(rank_id{lowest})) ++lowest;
+  const auto first = parts_of(lowest);
+  for (std::size_t r = lowest + 1; r < all.size(); ++r) {
+    if (boot.members()->is_excluded(rank_id{r})) continue;
     const auto others = parts_of(r);
     // The values are compared before their number, because another version of the library may
     // declare further values after its own.
@@ -93,14 +97,14 @@ PEERBUS_INLINE void agree(bootstrap& boot, std::string_view doing, std::span<con
       if (others[i] == first[i] && others[i + 1] == first[i + 1]) continue;
       throw agreed_error{
           errc::mismatch,
-          detail::concat(doing, ": ", first[i], " is ", first[i + 1], " on ", rank_id{0}, " but ",
-                         others[i] == first[i] ? "" : detail::concat(others[i], " is "),
+          detail::concat(doing, ": ", first[i], " is ", first[i + 1], " on ", rank_id{lowest},
+                         " but ", others[i] == first[i] ? "" : detail::concat(others[i], " is "),
                          others[i + 1], " on ", rank_id{r})};
     }
     if (others.size() != first.size())
-      throw agreed_error{errc::mismatch,
-                         detail::concat(doing, ": ", rank_id{0}, " declared ", first.size() / 2,
-                                        " values but ", rank_id{r}, " ", others.size() / 2)};
+      throw agreed_error{errc::mismatch, detail::concat(doing, ": ", rank_id{lowest}, " declared ",
+                                                        first.size() / 2, " values but ",
+                                                        rank_id{r}, " ", others.size() / 2)};
   }
 }
 

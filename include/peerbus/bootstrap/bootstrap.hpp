@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -89,6 +90,17 @@ class bootstrap {
   [[nodiscard]] virtual address_space addresses() const noexcept = 0;
   /// Returns the states of the ranks. The membership may outlive the bootstrap.
   [[nodiscard]] const std::shared_ptr<membership>& members() const noexcept { return members_; }
+  /// Returns whether `allgather` works among the ranks that are left once others are gone, by
+  /// `go_on`. Those of processes
+  /// that met on one host do, and those of threads.
+  [[nodiscard]] virtual bool can_go_on() const noexcept { return false; }
+  /// Makes later calls of `allgather` ones of `ranks`, ascending and the caller among them, which
+  /// know that the other ranks are gone. Their contributions are then empty. `meet` makes a
+  /// bootstrap of those ranks, numbered anew, when the next allgather needs it. Does nothing if the
+  /// same ranks have met already. All of `ranks` call it, before their next allgather.
+  /// Throws: `error` unsupported unless `can_go_on`.
+  void go_on(std::vector<rank_id> ranks,
+             std::function<std::unique_ptr<bootstrap>(deadline until)> meet);
   /// Returns the work that `allgather` advances while it waits.
   [[nodiscard]] const std::shared_ptr<idle_work>& idle() const noexcept { return idle_; }
 
@@ -169,6 +181,12 @@ class bootstrap {
   }
   /// Sets what `idle` returns, for a bootstrap whose `allgather` is that of another one.
   void set_idle(std::shared_ptr<idle_work> work) noexcept { idle_ = std::move(work); }
+  /// Returns whether `go_on` was called, so that `allgather` is `allgather_of_the_rest`.
+  [[nodiscard]] bool has_gone_on() const noexcept { return !rest_.empty(); }
+  /// Does as `allgather`, among the ranks of `go_on`.
+  [[nodiscard]] std::vector<contribution> allgather_of_the_rest(contribution own_part,
+                                                                deadline until,
+                                                                std::string_view doing);
   /// Calls `set_neighbours` for a group whose ranks are all near each other.
   void set_one_host(std::size_t cores_here);
 
@@ -179,6 +197,12 @@ class bootstrap {
                                                                  rank_id member,
                                                                  deadline until) = 0;
 
+  /// Makes the bootstrap of `ranks`, of which the caller is `member`, for `go_on`, which was given
+  /// `meet`.
+  [[nodiscard]] virtual std::unique_ptr<bootstrap> make_rest(
+      const std::vector<rank_id>& ranks, rank_id member,
+      const std::function<std::unique_ptr<bootstrap>(deadline until)>& meet, deadline until);
+
   std::shared_ptr<membership> members_;
   std::shared_ptr<idle_work> idle_ = std::make_shared<idle_work>();
   std::size_t ranks_here_ = 1;
@@ -186,6 +210,9 @@ class bootstrap {
   std::vector<rank_id> near_ranks_;
   std::string rendezvous_address_;
   std::vector<rank_id> parent_ranks_;  ///< by rank; empty unless this is a subgroup
+  std::vector<rank_id> rest_;          ///< those of `go_on`; empty before
+  std::function<std::unique_ptr<bootstrap>(deadline)> meet_rest_;
+  std::unique_ptr<bootstrap> of_the_rest_;  ///< made by `make_rest` when it is needed
 };
 
 }  // namespace peerbus

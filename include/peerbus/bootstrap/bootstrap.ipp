@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/bootstrap.hpp>
@@ -56,6 +58,39 @@ PEERBUS_INLINE void require_equal_lists(const std::vector<std::vector<rank_id>>&
 }
 
 }  // namespace detail
+
+PEERBUS_INLINE void bootstrap::go_on(
+    std::vector<rank_id> ranks, std::function<std::unique_ptr<bootstrap>(deadline until)> meet) {
+  if (!can_go_on())
+    throw error{errc::unsupported, "this bootstrap does not go on without the ranks that are gone"};
+  if (ranks == rest_ && of_the_rest_) return;
+  rest_ = std::move(ranks);
+  meet_rest_ = std::move(meet);
+  of_the_rest_.reset();
+}
+
+PEERBUS_INLINE std::unique_ptr<bootstrap> bootstrap::make_rest(
+    const std::vector<rank_id>& /*ranks*/, rank_id /*member*/,
+    const std::function<std::unique_ptr<bootstrap>(deadline until)>& meet, deadline until) {
+  return meet(until);
+}
+
+PEERBUS_INLINE std::vector<bootstrap::contribution> bootstrap::allgather_of_the_rest(
+    contribution own_part, deadline until, std::string_view doing) {
+  if (!of_the_rest_) {
+    const auto place = std::lower_bound(rest_.begin(), rest_.end(), rank()) - rest_.begin();
+    of_the_rest_ = make_rest(rest_, rank_id{static_cast<std::size_t>(place)}, meet_rest_, until);
+  }
+  std::vector<contribution> all(size());
+  try {
+    auto given = of_the_rest_->allgather(std::move(own_part), until, doing);
+    for (std::size_t i = 0; i < rest_.size(); ++i) all[rest_[i].index()] = std::move(given[i]);
+  } catch (const error& problem) {
+    throw error{problem.code(), detail::concat(detail::describe_ranks(rest_),
+                                               ", counted from 0: ", problem.text())};
+  }
+  return all;
+}
 
 PEERBUS_INLINE void bootstrap::set_neighbours(std::vector<rank_id> near_ranks,
                                               std::size_t ranks_here,

@@ -15,8 +15,9 @@ struct run_options {
   /// Pins rank i to the i-th core that this process may use. If there are more ranks than cores,
   /// the count starts again at the first core.
   bool pin = false;
-  /// The time that the other ranks have to end after the first rank died or threw. Ranks that still
-  /// run then are killed.
+  /// The time that the other ranks have to end, or to go on without it
+  /// (`communicator::continue_without_the_dead`), after a rank died or threw. Ranks that still run
+  /// then are killed.
   std::chrono::milliseconds grace{10'000};
 };
 
@@ -33,7 +34,7 @@ namespace detail {
 /// with status 1. So does, without the line, a rank that returned 0 but cannot write its output,
 /// unless the descriptor of the output is closed.
 /// If a rank throws or dies, the waits of the other ranks end with peer_dead. Ranks that still run
-/// after `options.grace` are killed. A death is reported on stderr.
+/// after `options.grace` are killed, unless they went on without it. A death is reported on stderr.
 /// Ranks end by `_exit`: destructors of static objects and functions of `atexit` do not run. What a
 /// build with --coverage counts is written all the same.
 /// No process outlives the call, nor this process if it is killed: the children die with the thread

@@ -27,7 +27,8 @@ enum class rank_state : std::uint32_t {
   failed = 2,    ///< ended by an exception
   died = 3,      ///< ended unannounced; `membership::state` reports it as `failed`
   followed = 4,  ///< ended because another rank was gone; reported as `failed`
-  lost = 5       ///< out of reach, state unknown; reported as `failed`
+  lost = 5,      ///< out of reach, state unknown; reported as `failed`
+  excluded = 6   ///< ended, and the others went on; reported as `failed`
 };
 
 /// A source of rank states for a group whose ranks share no memory. A `membership` calls `look`
@@ -114,6 +115,22 @@ class membership {
   /// Cost: as `first_failed`.
   [[nodiscard]] errc health(std::optional<rank_id> awaited) const noexcept;
 
+  /// Lets operations go on without `peer`, which has ended: from now on `health`, `first_failed`
+  /// and `describe_missing` do as if the group did not have it, except that waiting for `peer`
+  /// itself stays hopeless. What was announced of earlier `peer_dead` is forgotten.
+  void exclude(rank_id peer) noexcept;
+  /// Returns whether the group goes on without `peer`.
+  [[nodiscard]] bool is_excluded(rank_id peer) const noexcept {
+    // order: relaxed; guards no other data.
+    return excluded_[peer.index()].load(std::memory_order_relaxed);
+  }
+
+  /// Returns how many ranks the group goes on without.
+  [[nodiscard]] std::size_t exclusions() const noexcept {
+    // order: relaxed; guards no other data.
+    return exclusions_.load(std::memory_order_relaxed);
+  }
+
   /// Records that an operation of this rank has ended with `peer_dead`. `health` calls this itself.
   void note_peer_dead() const noexcept;
 
@@ -131,7 +148,7 @@ class membership {
 
   /// Describes the other ranks that have ended, for messages. Ranks that ended only because another
   /// rank was gone are left out, so that the cause can be seen, unless there are no others. After 8
-  /// ranks the list is cut. Empty if all ranks run.
+  /// ranks the list is cut. Empty if all ranks run that are not excluded.
   [[nodiscard]] std::string describe_missing() const;
 
   /// Returns whether `peer` ends within `patience`: its process if that is watched by a pidfd, or
@@ -168,6 +185,8 @@ class membership {
   std::vector<unique_fd> processes_;
   unique_fd watched_;
   std::unique_ptr<std::atomic<bool>[]> ended_;
+  std::unique_ptr<std::atomic<bool>[]> excluded_;
+  std::atomic<std::size_t> exclusions_{0};
   mutable std::atomic<bool> told_of_death_{false};
 };
 

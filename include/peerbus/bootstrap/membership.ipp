@@ -24,7 +24,8 @@ PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word
       states_{states},
       owner_{std::move(owner)},
       processes_{std::move(processes)},
-      ended_{std::make_unique<std::atomic<bool>[]>(size)} {
+      ended_{std::make_unique<std::atomic<bool>[]>(size)},
+      excluded_{std::make_unique<std::atomic<bool>[]>(size)} {
   processes_.resize(size_);
   for (const rank_id peer : all_ranks{size_}) watch(peer);
 }
@@ -57,15 +58,17 @@ PEERBUS_INLINE rank_state membership::state(rank_id peer) const noexcept {
 PEERBUS_INLINE std::optional<rank_id> membership::first_failed() const noexcept {
   notice_ended();
   for (const rank_id peer : all_ranks{size_})
-    if (peer != rank_ && noticed(peer) == rank_state::failed) return peer;
+    if (peer != rank_ && !is_excluded(peer) && noticed(peer) == rank_state::failed) return peer;
   return std::nullopt;
 }
 
 PEERBUS_INLINE errc membership::health(std::optional<rank_id> awaited) const noexcept {
   notice_ended();
-  bool anybody_runs = size_ == 1;
+  bool anybody_runs = false;
+  bool is_alone = true;
   for (const rank_id peer : all_ranks{size_}) {
-    if (peer == rank_) continue;
+    if (peer == rank_ || (is_excluded(peer) && peer != awaited)) continue;
+    is_alone = false;
     const auto current = noticed(peer);
     if (current == rank_state::failed || (current == rank_state::left && peer == awaited)) {
       note_peer_dead();
@@ -73,9 +76,24 @@ PEERBUS_INLINE errc membership::health(std::optional<rank_id> awaited) const noe
     }
     anybody_runs = anybody_runs || current == rank_state::running;
   }
-  if (anybody_runs || awaited == rank_) return errc::ok;
+  if (anybody_runs || is_alone || awaited == rank_) return errc::ok;
   note_peer_dead();
   return errc::peer_dead;
+}
+
+PEERBUS_INLINE void membership::exclude(rank_id peer) noexcept {
+  // order: relaxed; it guards no other data, and what the rank wrote is not read any more.
+  if (excluded_[peer.index()].exchange(true, std::memory_order_relaxed)) return;
+  exclusions_.fetch_add(1, std::memory_order_relaxed);
+  // Whoever started the ranks learns from the word that the others did not end with this one.
+  state_word& word = states_[peer.index()];
+  std::uint32_t present = word.load(std::memory_order_relaxed);
+  while (present != static_cast<std::uint32_t>(rank_state::left) &&
+         present != static_cast<std::uint32_t>(rank_state::excluded) &&
+         !word.compare_exchange_weak(present, static_cast<std::uint32_t>(rank_state::excluded),
+                                     std::memory_order_relaxed)) {
+  }
+  told_of_death_.store(false, std::memory_order_relaxed);
 }
 
 PEERBUS_INLINE void membership::note_peer_dead() const noexcept {
@@ -131,7 +149,8 @@ PEERBUS_ERROR_PATH std::string membership::describe(bool followers_too) const {
   std::string text;
   std::size_t missing = 0;
   for (const rank_id peer : all_ranks{size_}) {
-    if (peer == rank_ || state(peer) == rank_state::running || (!followers_too && followed(peer)))
+    if (peer == rank_ || is_excluded(peer) || state(peer) == rank_state::running ||
+        (!followers_too && followed(peer)))
       continue;
     if (++missing > most) continue;
     if (missing > 1) text += ", ";
@@ -179,7 +198,8 @@ PEERBUS_INLINE rank_state membership::noticed(rank_id peer) const noexcept {
   const bool ended = ended_[peer.index()].load(std::memory_order_acquire);
   const auto announced = said_by(peer);
   const bool died = announced == rank_state::died || (announced == rank_state::running && ended);
-  const bool bad = died || announced == rank_state::followed || announced == rank_state::lost;
+  const bool bad = died || announced == rank_state::followed || announced == rank_state::lost ||
+                   announced == rank_state::excluded;
   return bad ? rank_state::failed : announced;
 }
 

@@ -5,11 +5,18 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/communicator/group_view.hpp>
 #include <peerbus/communicator/rank_group.hpp>
+#include <peerbus/communicator/view_agreement.hpp>
 #include <peerbus/communicator/window.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -27,9 +34,10 @@ namespace peerbus {
 /// that says so, or time out if one of them is `barrier`.
 ///
 /// A failure that leaves the ranks out of step (a time-out or a dead peer in the middle of a
-/// collective) poisons the communicator: every later collective on it throws `poisoned`. Build a
-/// new one on a new bootstrap. If the failure was in `barrier` or an exchange and all ranks are
-/// alive, the same bootstrap can be used again.
+/// collective) poisons the communicator: every later collective on it throws `poisoned`. If a rank
+/// has died, the others may `continue_without_the_dead`. Otherwise build a new one on a new
+/// bootstrap. If the failure was in `barrier` or an exchange and all ranks are alive, the same
+/// bootstrap can be used again.
 ///
 /// Threads: collectives of the communicator from one thread at a time; windows as `transport` says;
 /// each exchange may have a thread of its own. A communicator is neither copied nor moved, because
@@ -75,12 +83,38 @@ class communicator : public rank_group {
   void barrier(deadline until);
   ///@}
 
+  ///@{
+  /// Goes on without the ranks that have died or left since. The living ranks call it, when an
+  /// operation has thrown `peer_dead` on them, and agree on the next view without a coordinator,
+  /// also if more ranks die meanwhile. No other call of this rank is under way. If no rank is gone,
+  /// the view stays as it is. Other communicators on the same bootstrap go on too, before their
+  /// next operation.
+  ///
+  /// In the new view `barrier`, `make_window`, `agree` and windows work as before, and exchanges
+  /// that are resumed (`moe::exchange::resume`) or made anew. Teams and channels throw
+  /// view_changed: make them on a communicator over `survivors` (communicator/survivors.hpp). The
+  /// part of a rank that is gone stays in windows made before, and is memory that nobody shares in
+  /// later ones. Only over transports by which every rank reaches the memory of all
+  /// (`peer_reach::all`), and bootstraps that `can_go_on`.
+  /// Cost: each living rank writes the set of dead ranks once, or again if it grows, and reads that
+  /// of all.
+  /// Throws: `error` unsupported over others; timed_out, with a living rank that did not call;
+  /// view_changed if the others went on without this rank. The communicator is as before.
+  const group_view& continue_without_the_dead();
+  const group_view& continue_without_the_dead(deadline until);
+  ///@}
+  [[nodiscard]] std::vector<std::byte> gather_in_view(std::string_view doing,
+                                                      std::span<const std::byte> own,
+                                                      deadline until) override;
+
  private:
   static constexpr std::size_t barrier_rounds(std::size_t ranks) noexcept {
     return static_cast<unsigned>(std::bit_width(ranks - 1));
   }
 
   window<Transport> make_control_window(bool needs_fetch_add);
+  std::optional<detail::view_agreement> make_agreement();
+  [[nodiscard]] detail::view_agreement& agreement(std::string_view doing);
   void require(errc code);
 
   window<Transport> make_agreed_window(window_shape shape, deadline until);
@@ -89,7 +123,9 @@ class communicator : public rank_group {
   bool shares_cores_;          // All ranks find the same if the transport is direct.
   std::uint32_t windows_ = 0;  // How many were made. Before `control_`, which is the first of them.
   window<Transport> control_;
+  std::optional<detail::view_agreement> agreement_;  ///< empty if the transport does not go on
   std::uint64_t barrier_epoch_ = 0;
+  std::shared_ptr<rank_group*> self_ = std::make_shared<rank_group*>(this);  ///< ends with this
 };
 
 }  // namespace peerbus

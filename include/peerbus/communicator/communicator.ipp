@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <optional>
+#include <algorithm>
 
 #include <peerbus/communicator/communicator.hpp>
+#include <peerbus/communicator/survivors.hpp>
+#include <peerbus/core/wait.hpp>
 #include <peerbus/transport/optional_calls.hpp>
 #include <peerbus/transport/traffic_class.hpp>
 
@@ -14,7 +16,8 @@ communicator<Transport>::communicator(Transport bus, communicator_options option
     : rank_group{bus.boot(), options},
       bus_{std::move(bus)},
       shares_cores_{bus_.boot().shares_cores()},
-      control_{make_control_window(options.needs_fetch_add)} {}
+      control_{make_control_window(options.needs_fetch_add)},
+      agreement_{make_agreement()} {}
 
 template <transport Transport>
 communicator<Transport>::~communicator() = default;
@@ -50,7 +53,7 @@ void communicator<Transport>::barrier() {
 
 template <transport Transport>
 void communicator<Transport>::barrier(deadline until) {
-  require_healthy("barrier");
+  require_healthy("barrier", view().number());
   ++barrier_epoch_;
   require(bus_.quiet());
   const auto complain = [&](errc code, std::size_t round, rank_id absent, std::uint64_t seen) {
@@ -74,15 +77,60 @@ void communicator<Transport>::barrier(deadline until) {
     }
   // Dissemination barrier: in round k each rank signals the rank that is 2^k places after it. After
   // the last round every rank has heard from every other rank, directly or through others.
+  const auto members = view().members();
+  const auto place = static_cast<std::size_t>(
+      std::lower_bound(members.begin(), members.end(), rank()) - members.begin());
   std::size_t distance = 1;
-  for (std::size_t round = 0; distance < size(); ++round, distance *= 2) {
+  for (std::size_t round = 0; distance < members.size(); ++round, distance *= 2) {
     const auto id = static_cast<signal_id>(round);
-    const rank_id next{(rank().index() + distance) % size()};
-    const rank_id previous{(rank().index() + size() - distance) % size()};
+    const rank_id next = members[(place + distance) % members.size()];
+    const rank_id previous = members[(place + members.size() - distance) % members.size()];
     require(control_.signal(next, id, barrier_epoch_));
     if (const errc code = control_.wait(id, barrier_epoch_, until, previous); code != errc::ok)
       complain(code, round, previous, control_.value(id));
   }
+}
+
+template <transport Transport>
+const group_view& communicator<Transport>::continue_without_the_dead() {
+  return continue_without_the_dead(default_deadline());
+}
+
+template <transport Transport>
+const group_view& communicator<Transport>::continue_without_the_dead(deadline until) {
+  group_view next = agreement("continue_without_the_dead").agree(view(), until);
+  if (next.number() == view().number()) return view();
+  bus_.boot().go_on({next.members().begin(), next.members().end()},
+                    [known = std::weak_ptr{self_}](deadline limit) {
+                      const auto self = known.lock();
+                      if (!self)
+                        throw error{errc::poisoned,
+                                    "the ranks that are left have not met before the communicator "
+                                    "which went on was destroyed"};
+                      return peerbus::survivors(**self, limit);
+                    });
+  // In the view that broke, some ranks may have come to one more barrier than others.
+  barrier_epoch_ = next.number() << 32;
+  enter(std::move(next));
+  return view();
+}
+
+template <transport Transport>
+std::vector<std::byte> communicator<Transport>::gather_in_view(std::string_view doing,
+                                                               std::span<const std::byte> own,
+                                                               deadline until) {
+  require_healthy(doing, view().number());
+  return guarded([&] { return agreement(doing).gather(view(), doing, own, until); });
+}
+
+template <transport Transport>
+detail::view_agreement& communicator<Transport>::agreement(std::string_view doing) {
+  if (!agreement_)
+    throw error{errc::unsupported,
+                detail::concat(doing,
+                               ": expected a transport by which every rank reaches the memory "
+                               "of all, such as unified_bus, and one of the library's bootstraps")};
+  return *agreement_;
 }
 
 template <transport Transport>
@@ -101,7 +149,26 @@ window<Transport> communicator<Transport>::make_control_window(bool needs_fetch_
                         "communicator: fetch_add is needed, but this transport has none"};
     agree("communicator", {}, objection);
   }
-  return make_agreed_window({.bytes = 0, .signals = barrier_rounds(size())}, default_deadline());
+  return make_agreed_window(
+      {.bytes = reach_of(bus_) == peer_reach::all ? detail::view_agreement::board_bytes(size()) : 0,
+       .signals = barrier_rounds(size())},
+      default_deadline());
+}
+
+template <transport Transport>
+std::optional<detail::view_agreement> communicator<Transport>::make_agreement() {
+  if (reach_of(bus_) != peer_reach::all || !bus_.boot().can_go_on()) return std::nullopt;
+  std::vector<std::byte*> boards;
+  for (const rank_id rank : ranks()) {
+    if constexpr (direct_transport<Transport>)
+      boards.push_back(bus_.peer_memory(control_.memory(), rank));
+    else if constexpr (partly_direct_transport<Transport>)
+      boards.push_back(bus_.find_peer_memory(control_.memory(), rank));
+  }
+  const bootstrap& boot = bus_.boot();
+  return std::optional<detail::view_agreement>{
+      std::in_place, boot.members(), std::move(boards),
+      adaptive_wait{}.thresholds(boot.ranks_here(), boot.cores_here())};
 }
 
 template <transport Transport>

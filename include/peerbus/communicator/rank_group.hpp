@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -15,6 +16,7 @@
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/communicator/group_view.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -46,8 +48,11 @@ class rank_group {
   [[nodiscard]] std::size_t size() const noexcept { return boot_->size(); }
   /// Returns all ranks in ascending order, the caller included.
   [[nodiscard]] all_ranks ranks() const noexcept { return all_ranks{size()}; }
-  /// Returns the other ranks in the order in which operations visit them. Unless `order_peers` has
-  /// set another order, each rank begins with the next one, so that not all visit the same at once.
+  /// Returns the ranks that take part in operations now.
+  [[nodiscard]] const group_view& view() const noexcept { return view_; }
+  /// Returns the other ranks of the view in the order in which operations visit them. Unless
+  /// `order_peers` has set another order, each rank begins with the next one, so that not all visit
+  /// the same at once.
   [[nodiscard]] std::span<const rank_id> peers() const noexcept { return peers_; }
   /// Sets the order of `peers` on this rank alone, such as nearest first. Not while an operation
   /// runs.
@@ -76,7 +81,7 @@ class rank_group {
   /// Throws, on all ranks: the `error` of `objection_of` that a rank has; or as `agree`.
   template <class Make>
   [[nodiscard]] auto on_all_ranks(std::string_view what, deadline until, Make&& make) {
-    require_healthy(what);
+    require_healthy(what, view_.number());
     return guarded(
         [&] { return peerbus::on_all_ranks(*boot_, what, until, std::forward<Make>(make)); });
   }
@@ -87,7 +92,7 @@ class rank_group {
   /// late or gone; the communicator is poisoned.
   template <class Make>
   [[nodiscard]] auto collective_on_all_ranks(std::string_view what, deadline until, Make&& make) {
-    require_healthy(what);
+    require_healthy(what, view_.number());
     return guarded([&] {
       return peerbus::collective_on_all_ranks(*boot_, what, until, std::forward<Make>(make));
     });
@@ -106,10 +111,24 @@ class rank_group {
   /// Marks the communicator unusable, as `fail` does, without throwing.
   /// Threads: any.
   void poison(std::string_view reason);
-  /// Throws `error` poisoned, with the first reason, if the communicator is unusable.
-  /// Cost: one load.
+  /// Throws `error` poisoned, with the first reason, if the communicator is unusable; view_changed
+  /// if its view is another than `view`, that of the object which calls.
+  /// Cost: two loads.
   /// Threads: any.
-  void require_healthy(std::string_view doing) const;
+  void require_healthy(std::string_view doing, std::uint64_t view = 0) const;
+  /// Returns whether the ranks are threads of one process.
+  [[nodiscard]] bool are_threads() const noexcept {
+    return boot_->addresses() == address_space::shared;
+  }
+  /// Returns what each rank of the view gives as `own`, equally many bytes, up to 1 024, in the
+  /// order of their numbers. Collective among them. For what goes on in a later view. `doing` names
+  /// the purpose, and is the same on all ranks.
+  /// Throws: `error` mismatch if ranks do something else; invalid_argument; unsupported unless
+  /// `communicator::continue_without_the_dead` works here; peer_dead or timed_out, and the
+  /// communicator is poisoned.
+  [[nodiscard]] virtual std::vector<std::byte> gather_in_view(std::string_view doing,
+                                                              std::span<const std::byte> own,
+                                                              deadline until);
   /// Returns "rank 3 died" or the like, for messages. Empty if all ranks are there and can be
   /// reached.
   [[nodiscard]] virtual std::string missing() const = 0;
@@ -119,6 +138,9 @@ class rank_group {
   virtual std::string fail_text(std::string_view reason);
   /// Makes the group of the ranks of `boot`, which outlives it. Does not communicate.
   rank_group(bootstrap& boot, communicator_options options);
+  /// Goes on in `view`, which its members have agreed on. The group is usable again. No operation
+  /// runs on this rank.
+  void enter(group_view view);
 
   /// Calls `collective`, and poisons the group if it throws and leaves the ranks out of step. An
   /// `agreed_error`, which all ranks throw together, leaves them in step.
@@ -140,6 +162,8 @@ class rank_group {
   std::mutex poisoning_;
   std::atomic<bool> poisoned_{false};
   std::string poison_;
+  std::size_t exclusions_ = 0;  ///< those of the membership that the view knows
+  group_view view_;
   std::vector<rank_id> peers_;
 };
 

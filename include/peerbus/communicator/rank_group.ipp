@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <utility>
 
 #include <peerbus/bootstrap/membership.hpp>
@@ -10,9 +11,13 @@
 namespace peerbus {
 
 PEERBUS_INLINE rank_group::rank_group(bootstrap& boot, communicator_options options)
-    : boot_{&boot}, options_{options} {
+    : boot_{&boot}, options_{options}, view_{boot.size()} {
   for (std::size_t step = 1; step < size(); ++step)
     peers_.emplace_back((rank().index() + step) % size());
+  // The ranks of the bootstrap may have gone on in another group.
+  std::vector<bool> gone(size());
+  for (const rank_id peer : ranks()) gone[peer.index()] = boot.members()->is_excluded(peer);
+  if (std::find(gone.begin(), gone.end(), true) != gone.end()) enter({1, size(), std::move(gone)});
 }
 
 PEERBUS_INLINE void rank_group::order_peers(std::vector<rank_id> order) {
@@ -37,14 +42,14 @@ PEERBUS_INLINE void rank_group::agree(std::string_view doing, std::span<const de
 
 PEERBUS_INLINE void rank_group::agree(std::string_view doing, std::span<const declared> values,
                                       deadline until, const std::optional<error>& objection) {
-  require_healthy(doing);
+  require_healthy(doing, view_.number());
   guarded([&] { peerbus::agree(*boot_, doing, values, until, objection); });
 }
 
 PEERBUS_INLINE std::vector<bootstrap::contribution> rank_group::gather(std::string_view doing,
                                                                        bootstrap::contribution own,
                                                                        deadline until) {
-  require_healthy(doing);
+  require_healthy(doing, view_.number());
   return guarded(
       [&] { return gather_or_refuse(*boot_, doing, std::move(own), std::nullopt, until); });
 }
@@ -58,10 +63,38 @@ PEERBUS_ERROR_PATH std::string rank_group::fail_text(std::string_view reason) {
   return std::string{reason};
 }
 
-PEERBUS_INLINE void rank_group::require_healthy(std::string_view doing) const {
+PEERBUS_INLINE std::vector<std::byte> rank_group::gather_in_view(std::string_view /*doing*/,
+                                                                 std::span<const std::byte> /*own*/,
+                                                                 deadline /*until*/) {
+  throw error{errc::unsupported, "this group does not go on in a later view"};
+}
+
+PEERBUS_INLINE void rank_group::enter(group_view view) {
+  view_ = std::move(view);
+  exclusions_ = boot_->members()->exclusions();
+  std::erase_if(peers_, [&](rank_id peer) { return !view_.contains(peer); });
+  const std::lock_guard lock{poisoning_};
+  poison_.clear();
+  // order: release; pairs with `require_healthy`.
+  poisoned_.store(false, std::memory_order_release);
+}
+
+PEERBUS_INLINE void rank_group::require_healthy(std::string_view doing, std::uint64_t view) const {
   // order: acquire; pairs with the release in `poison`, so that `poison_` is complete.
   if (poisoned_.load(std::memory_order_acquire))
     throw error{errc::poisoned, detail::concat(doing, ": unusable since: ", poison_)};
+  if (boot_->members()->exclusions() != exclusions_)
+    throw error{errc::view_changed,
+                detail::concat(doing,
+                               ": the ranks have gone on without others in another "
+                               "communicator, expected this one to go on too")};
+  if (view_.number() != view)
+    throw error{
+        errc::view_changed,
+        detail::concat(
+            doing, ": the communicator is in view ", view_.number(), " of ", view_.members().size(),
+            " ranks, and this was made in view ", view,
+            ": resume it, if it can be, or make it anew on a communicator over `survivors`")};
 }
 
 PEERBUS_INLINE void rank_group::poison(std::string_view reason) {

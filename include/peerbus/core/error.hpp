@@ -26,6 +26,7 @@ enum class errc : std::uint32_t {
   unsupported = 9,       ///< this transport or machine cannot do it
   system = 10,           ///< a system call failed; the text has the reason
   unreachable = 11,      ///< the connection to a peer broke, though the peer may be alive
+  view_changed = 12,     ///< ranks went on without others; what was made before must be resumed
 };
 
 /// Returns the meaning of `code` in a few words, for messages.
@@ -43,6 +44,7 @@ constexpr std::string_view to_string(errc code) noexcept {
     case errc::unsupported: return "unsupported";
     case errc::system: return "system error";
     case errc::unreachable: return "peer unreachable";
+    case errc::view_changed: return "view changed";
   }
   return "unknown error code";
 }

@@ -44,6 +44,7 @@ class mapping {
   [[nodiscard]] static mapping shared_file(int fd, std::size_t bytes);
   /// Maps the first `bytes` of each of the files `fds`, one file after the other, as `shared_file`
   /// maps one. That of file i begins at byte i x size() / fds.size(). `fds` is not empty.
+  /// In the place of an fd of -1 lies memory of this process, as `anonymous` maps it.
   /// Cost: a system call for each file and up to four more; unmapping all of them takes one, where
   /// a call for each would interrupt the other cores of the process each time.
   /// Throws: `error` out_of_memory.

@@ -64,7 +64,9 @@ PEERBUS_INLINE mapping mapping::map(std::size_t wanted, int flags, std::span<con
   const std::size_t lead = is_large ? align_up(address, huge_page_bytes) - address : 0;
   std::byte* const base = start + lead;
   for (std::size_t i = 0; i < fds.size(); ++i) {
-    if (::mmap(base + i * part, part, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fds[i], 0) !=
+    // Without a file, memory of this process alone.
+    const int own_flags = fds[i] < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : flags;
+    if (::mmap(base + i * part, part, PROT_READ | PROT_WRITE, own_flags | MAP_FIXED, fds[i], 0) !=
         MAP_FAILED)
       continue;
     const int reason = errno;

@@ -54,6 +54,26 @@ struct dispatch_options {
   std::size_t bound = 0;              ///< no more than max_tokens; 0: max_tokens
 };
 
+/// What becomes of a slot of the routing whose expert was at a rank that is gone.
+enum class lost_experts : std::uint8_t {
+  dropped,       ///< it is left out, with its weight, as if it were -1
+  renormalised,  ///< it is left out, and the other weights of the dispatch grow to the same sum
+  refused        ///< the dispatch or the combine is refused, on all ranks
+};
+
+/// Options of `resume`. Each rank chooses for its own tokens.
+struct resume_options {
+  std::optional<deadline> until{};            ///< empty: the communicator's default timeout
+  lost_experts lost = lost_experts::dropped;  ///< what becomes of lost slots
+};
+
+/// How far all ranks of a view have come with an exchange, in batches since it was made, as
+/// `resume` returns it: the same on all ranks.
+struct completed_batches {
+  std::uint64_t received = 0;  ///< that all have received
+  std::uint64_t combined = 0;  ///< that all have combined
+};
+
 /// Options of `dispatch_recv`.
 struct receive_options {
   std::optional<deadline> until{};   ///< empty: the communicator's default timeout

@@ -230,6 +230,30 @@ class exchange {
     engine().reopen(rows.ticket(), options, deadline_of(options));
   }
 
+  /// Goes on in the present view of the communicator, after its `continue_without_the_dead`.
+  /// Collective among the ranks of the view, in the memory that the exchange has; no other call
+  /// that needs it is under way. Experts of ranks that are gone get no rows from now on; `options`
+  /// says what becomes of their slots. `combine` sums up the other slots of a token, as if the lost
+  /// ones were -1.
+  ///
+  /// Batches that all ranks of the view have received, and not all have combined, can be combined
+  /// now, by all and also by a rank that had, unless a rank has begun the dispatch that takes their
+  /// memory next: `awaits_combine` tells, the same on all ranks. The others are void: their tickets
+  /// and rows are not used any more, and their tokens are dispatched anew. Attachments that came
+  /// home before are not there any more.
+  /// Returns: how far all ranks have come.
+  /// Cost: a signal, and a wait for each rank of the view. Allocates.
+  /// Throws: `error` invalid_argument if the exchange is in that view already; unsupported with
+  /// relay; peer_dead, timed_out, poisoned.
+  completed_batches resume(const resume_options& options = {}) {
+    return engine().resume(options.lost, deadline_of(options));
+  }
+
+  /// Returns whether the batch `ticket` is received, and not combined since.
+  [[nodiscard]] bool awaits_combine(moe::ticket ticket) noexcept {
+    return engine().awaits_combine(ticket);
+  }
+
   /// Returns whether `rank` sent output attachments home (`attached`) in the combine of `ticket`.
   /// Throws: `error` invalid_argument unless it is combined here and of the latest `in_flight`.
   [[nodiscard]] bool attached_by(moe::ticket ticket, rank_id rank) {

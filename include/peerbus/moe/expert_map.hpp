@@ -48,6 +48,19 @@ class expert_map {
   /// Returns the number of experts that routing may name: logical experts from 0 on.
   [[nodiscard]] std::size_t routable() const noexcept { return routable_; }
 
+  /// Returns whether a rank that holds experts is gone.
+  [[nodiscard]] bool has_lost() const noexcept { return !lost_.empty(); }
+  /// Returns whether the rank that holds physical expert `physical_expert` is gone.
+  [[nodiscard]] bool is_lost(std::size_t physical_expert) const noexcept {
+    return has_lost() && lost_[holder(physical_expert)];
+  }
+
+  /// Takes the experts of the ranks for lost that are not `members`.
+  /// Cost: allocates.
+  void lose(std::span<const rank_id> members, std::size_t ranks) {
+    lost_.assign(ranks, true);
+    for (const rank_id member : members) lost_[member.index()] = false;
+  }
   /// Lets routing name only the first `routable` logical experts. The others are places that no
   /// expert has.
   void limit(std::size_t routable) noexcept { routable_ = routable; }
@@ -63,6 +76,7 @@ class expert_map {
   std::vector<std::uint32_t> logical_;   ///< of each physical expert
   std::vector<std::uint32_t> physical_;  ///< of each logical expert
   std::vector<std::uint32_t> holders_;   ///< of each physical expert; saves a division per slot
+  std::vector<bool> lost_;               ///< of each rank; empty while all are there
 };
 
 }  // namespace peerbus::moe

@@ -40,7 +40,10 @@ PEERBUS_INLINE direct_window make_private_window(bootstrap& boot, window_shape s
   std::vector<window_memory> parts;
   parts.reserve(all.size());
   for (const auto& from : all) {
-    auto memory = std::static_pointer_cast<const mapping>(from.object);
+    // Ranks that are gone have none: in their place lies memory that nobody shares.
+    auto memory = from.object ? std::static_pointer_cast<const mapping>(from.object)
+                              : std::make_shared<const mapping>(
+                                    mapping::anonymous(direct_window::mapped_bytes(shape) + 1));
     std::byte* const start = memory->data();
     parts.push_back(direct_window::part_at(start, std::move(memory), shape));
   }
@@ -60,8 +63,12 @@ PEERBUS_INLINE direct_window make_adopted_window(bootstrap& boot, window_memory 
   const auto all = gather_or_refuse(boot, "window", std::move(own_part), objection, until);
   std::vector<window_memory> parts;
   parts.reserve(all.size());
-  for (const auto& from : all)
+  for (const auto& from : all) {
+    if (!from.object)
+      throw agreed_error{errc::unsupported,
+                         "window: memory of the ranks' own in a group that has lost ranks"};
     parts.push_back(*std::static_pointer_cast<const window_memory>(from.object));
+  }
   for (const window_memory& part : parts)
     if (part.data.size() != parts[0].data.size() || part.signals.size() != parts[0].signals.size())
       throw agreed_error{

@@ -31,10 +31,13 @@ PEERBUS_INLINE std::size_t file_bytes(window_shape shape) noexcept {
   return align_up(bytes, bytes >= huge_page_bytes ? huge_page_bytes : 4096);
 }
 
-/// Maps the memory files of all ranks.
+/// Maps the memory files of all ranks. Ranks that are gone have none: in their place lies memory
+/// that nobody shares.
 /// Throws: `error` mismatch, out_of_memory.
-inline std::shared_ptr<const mapping> map_files(std::span<const int> files, std::size_t bytes) {
+inline std::shared_ptr<const mapping> map_files(const membership& members,
+                                                std::span<const int> files, std::size_t bytes) {
   for (const rank_id owner : all_ranks{files.size()}) {
+    if (members.is_excluded(owner)) continue;
     struct stat status{};
     const int fd = files[owner.index()];
     if (fd < 0 || ::fstat(fd, &status) != 0 || static_cast<std::size_t>(status.st_size) < bytes)
@@ -79,7 +82,7 @@ PEERBUS_INLINE direct_window make_shared_window(bootstrap& boot, window_shape sh
       processes.push_back(private_memory_of(boot, of_rank.bytes));
     }
     parts.reserve(all.size());
-    const auto memory = map_files(files, bytes);
+    const auto memory = map_files(*boot.members(), files, bytes);
     const std::size_t part_bytes = memory->size() / all.size();
     for (const rank_id rank : all_ranks{all.size()}) {
       std::byte* const part = memory->data() + rank.index() * part_bytes;

@@ -20,6 +20,7 @@
 #include <peerbus/bootstrap/rendezvous_options.hpp>
 #include <peerbus/bootstrap/tcp_settings.hpp>
 #include <peerbus/bootstrap/threads.hpp>
+#include <peerbus/communicator/survivors.hpp>
 #include <peerbus/core/rank.hpp>
 
 #include "choose_bus.hpp"
@@ -35,6 +36,23 @@ namespace {
 /// Returns the options of a call, with zeros for what its version of the structure does not have.
 peerbus_comm_options read_comm_options(const peerbus_comm_options* given) {
   return read_options(given, "options", offsetof(peerbus_comm_options, transport));
+}
+
+/// Returns the options of a call that makes a communicator of ranks of `parent`, with those of
+/// `parent` where none are given. Sets `members` to the group of `parent`.
+peerbus_comm_options read_part_options(peerbus_comm* parent, const peerbus_comm_options* options,
+                                       group*& members) {
+  peerbus_comm_options given = read_comm_options(options);
+  members = usable(parent, "parent").members.get();
+  const peerbus_comm_options& of_parent = members->options();
+  if (given.timeout_ns == 0) given.timeout_ns = of_parent.timeout_ns;
+  if (given.meet_timeout_ns == 0) given.meet_timeout_ns = of_parent.meet_timeout_ns;
+  if (given.transport == PEERBUS_AUTOMATIC_TRANSPORT) {
+    given.transport = of_parent.transport;
+    if (given.provider == nullptr) given.provider = of_parent.provider;
+    if (given.device == nullptr) given.device = of_parent.device;
+  }
+  return given;
 }
 
 deadline rendezvous_deadline(const peerbus_comm_options& given) {
@@ -206,19 +224,7 @@ peerbus_code peerbus_comm_over(const peerbus_meeting* meeting, const peerbus_com
 peerbus_code peerbus_comm_subgroup(peerbus_comm* parent, const uint64_t* ranks, uint64_t count,
                                    const peerbus_comm_options* options, peerbus_comm** comm) {
   group* members_of_parent = nullptr;
-  const auto read = [&] {
-    peerbus_comm_options given = read_comm_options(options);
-    members_of_parent = usable(parent, "parent").members.get();
-    const peerbus_comm_options& of_parent = members_of_parent->options();
-    if (given.timeout_ns == 0) given.timeout_ns = of_parent.timeout_ns;
-    if (given.meet_timeout_ns == 0) given.meet_timeout_ns = of_parent.meet_timeout_ns;
-    if (given.transport == PEERBUS_AUTOMATIC_TRANSPORT) {
-      given.transport = of_parent.transport;
-      if (given.provider == nullptr) given.provider = of_parent.provider;
-      if (given.device == nullptr) given.device = of_parent.device;
-    }
-    return given;
-  };
+  const auto read = [&] { return read_part_options(parent, options, members_of_parent); };
   return make_comm(comm, read, [&](peerbus::deadline until) {
     group& parents = *members_of_parent;
     std::vector<peerbus::rank_id> members;
@@ -276,6 +282,40 @@ peerbus_code peerbus_comm_barrier(peerbus_comm* comm, int64_t timeout_ns) {
   return guarded([&] {
     auto& ranks = usable(comm, "communicator").members->comm;
     ranks.barrier(deadline_of(ranks, timeout_ns));
+  });
+}
+
+peerbus_code peerbus_comm_continue(peerbus_comm* comm, int64_t timeout_ns) {
+  return guarded([&] {
+    auto& ranks = usable(comm, "communicator").members->comm;
+    ranks.continue_without_the_dead(deadline_of(ranks, timeout_ns));
+  });
+}
+
+uint64_t peerbus_comm_view(const peerbus_comm* comm) {
+  return comm == nullptr ? 0 : comm->members->comm.view().number();
+}
+
+int32_t peerbus_comm_is_member(const peerbus_comm* comm, uint64_t rank) {
+  if (comm == nullptr || rank >= comm->members->comm.size()) return 0;
+  return comm->members->comm.view().contains(peerbus::rank_id{rank}) ? 1 : 0;
+}
+
+int32_t peerbus_comm_rank_state(const peerbus_comm* comm, uint64_t rank) {
+  if (comm == nullptr || rank >= comm->members->comm.size()) return -1;
+  switch (comm->members->boot().members()->state(peerbus::rank_id{rank})) {
+    case peerbus::rank_state::running: return 0;
+    case peerbus::rank_state::left: return 1;
+    default: return 2;
+  }
+}
+
+peerbus_code peerbus_comm_survivors(peerbus_comm* parent, const peerbus_comm_options* options,
+                                    peerbus_comm** comm) {
+  group* members_of_parent = nullptr;
+  const auto read = [&] { return read_part_options(parent, options, members_of_parent); };
+  return make_comm(comm, read, [&](peerbus::deadline until) {
+    return peerbus::survivors(members_of_parent->comm, until);
   });
 }
 

@@ -276,6 +276,11 @@ peerbus_code peerbus_normal_combine(peerbus_buffer* buffer, const peerbus_normal
       [](const auto& result, auto& filled) { describe_combined(result, filled); });
 }
 
+peerbus_code peerbus_low_latency_barrier(peerbus_buffer* buffer, int64_t timeout_ns) {
+  return guarded(
+      [&] { usable(buffer, "buffer").calls.low_latency_barrier(deadline_of(timeout_ns)); });
+}
+
 peerbus_code peerbus_low_latency_mask(peerbus_buffer* buffer, uint64_t rank, uint32_t mask) {
   return guarded(
       [&] { usable(buffer, "buffer").calls.low_latency_update_mask_buffer(rank, mask != 0); });

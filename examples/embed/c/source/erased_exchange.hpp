@@ -13,6 +13,7 @@
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/memory_map.hpp>
@@ -41,6 +42,8 @@ class erased_exchange {
   virtual void combine(std::uint64_t ticket, const peerbus_combine_args& args) = 0;
   virtual void combine_send(std::uint64_t ticket, const peerbus_combine_args& args) = 0;
   virtual void combine_recv(std::uint64_t ticket, const peerbus_combine_args& args) = 0;
+  virtual bool awaits_combine(std::uint64_t ticket) = 0;
+  virtual moe::completed_batches resume(const moe::resume_options& options) = 0;
   virtual void decode(std::uint64_t ticket, std::uint64_t row, float* values) = 0;
   virtual std::span<const std::byte> note(std::uint64_t ticket, rank_id source) = 0;
   virtual const void* returned_attachment(std::uint64_t ticket, std::size_t token, std::size_t copy,

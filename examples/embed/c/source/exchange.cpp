@@ -162,6 +162,24 @@ peerbus_code peerbus_combine_recv(peerbus_exchange* exchange, uint64_t ticket,
   });
 }
 
+peerbus_code peerbus_exchange_resume(peerbus_exchange* exchange, int32_t lost, int64_t timeout_ns,
+                                     peerbus_completed* completed) {
+  return guarded([&] {
+    erased_exchange& calls = calls_of(exchange);
+    require(lost >= PEERBUS_LOST_DROPPED && lost <= PEERBUS_LOST_REFUSED,
+            "lost is none of PEERBUS_LOST_DROPPED, _RENORMALISED and _REFUSED");
+    const auto found = calls.resume(
+        {.until = deadline_of(timeout_ns), .lost = static_cast<peerbus::moe::lost_experts>(lost)});
+    if (completed != nullptr) *completed = {found.received, found.combined};
+  });
+}
+
+int32_t peerbus_awaits_combine(peerbus_exchange* exchange, uint64_t ticket) {
+  int32_t awaits = 0;
+  static_cast<void>(guarded([&] { awaits = queries_of(exchange).awaits_combine(ticket) ? 1 : 0; }));
+  return awaits;
+}
+
 peerbus_code peerbus_output(peerbus_exchange* exchange, uint64_t ticket, uint64_t row,
                             void** output) {
   return guarded([&] {

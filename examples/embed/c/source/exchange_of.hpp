@@ -85,6 +85,12 @@ class exchange_of final : public erased_exchange {
                                                         .refuse = args.refuse != 0,
                                                         .attached = args.attached != 0});
   }
+  bool awaits_combine(std::uint64_t ticket) override {
+    return moe_.awaits_combine(ticket_of(ticket));
+  }
+  moe::completed_batches resume(const moe::resume_options& options) override {
+    return moe_.resume(options);
+  }
   void combine_recv(std::uint64_t ticket, const peerbus_combine_args& args) override {
     moe_.combine_recv(rows_of(ticket, "combine_recv"), read_out(args, moe_.config()),
                       {.until = deadline_of(args.timeout_ns),

@@ -108,7 +108,8 @@ static_assert(static_cast<peerbus_code>(errc::ok) == PEERBUS_OK &&
               static_cast<peerbus_code>(errc::refused) == PEERBUS_REFUSED &&
               static_cast<peerbus_code>(errc::unsupported) == PEERBUS_UNSUPPORTED &&
               static_cast<peerbus_code>(errc::system) == PEERBUS_SYSTEM &&
-              static_cast<peerbus_code>(errc::unreachable) == PEERBUS_UNREACHABLE);
+              static_cast<peerbus_code>(errc::unreachable) == PEERBUS_UNREACHABLE &&
+              static_cast<peerbus_code>(errc::view_changed) == PEERBUS_VIEW_CHANGED);
 
 uint32_t peerbus_version() {
   return (std::uint32_t{PEERBUS_C_MAJOR} << 16U) | (std::uint32_t{PEERBUS_C_MINOR} << 8U) |

@@ -12,27 +12,28 @@ In a child process by fork, calls of the parent's objects raise `InvalidArgument
 
 import ctypes
 import operator
+import typing
 import weakref
 
 import numpy
 
 from . import _library as c
 from ._library import (ANY_RANK, CODECS, RELAYS, TRANSPORTS, Error, InvalidArgument, OutOfMemory,
-                       PeerDead, Poisoned, Refused, TimedOut, Unreachable)
+                       PeerDead, Poisoned, Refused, TimedOut, Unreachable, ViewChanged)
 from ._bf16 import from_bf16, to_bf16
 from ._channels import Channels
 from ._collective import ALGORITHMS, Collectives, Team
-from ._exchange import LAYOUTS, Exchange, PendingBatch, Received
+from ._exchange import LAYOUTS, LOST, Completed, Exchange, PendingBatch, Received
 from ._meeting import Meeting, all_gather_of, await_group, own_address
 from ._operands import REDUCTIONS
 from ._pending import Pending
 from ._tensors import view_of
 
-__all__ = ["ALGORITHMS", "ANY_RANK", "CODECS", "Channels", "Collectives", "Communicator", "Error",
-           "Exchange", "InvalidArgument", "LAYOUTS", "OutOfMemory", "PeerDead", "Pending",
+__all__ = ["ALGORITHMS", "ANY_RANK", "CODECS", "Channels", "Collectives", "Communicator",
+           "Completed", "Error", "Exchange", "InvalidArgument", "LAYOUTS", "LOST", "OutOfMemory", "PeerDead", "Pending",
            "PendingBatch", "Poisoned", "REDUCTIONS", "RELAYS", "Received", "Refused", "TRANSPORTS",
-           "Team", "TimedOut", "Unreachable", "Window", "from_bf16", "launched",
-           "permit_private_reads", "to_bf16"]
+           "Team", "TimedOut", "Unreachable", "View", "ViewChanged", "Window", "from_bf16",
+           "launched", "permit_private_reads", "to_bf16"]
 
 
 def launched():
@@ -53,6 +54,14 @@ def _refuse_unused(how, **given):
     for name, value in given.items():
         if value is not None:
             raise TypeError(f"{name} was given, expected nothing {how}")
+
+
+class View(typing.NamedTuple):
+    """Who takes part in operations: the number of the view, 0 while no rank is gone, and the ranks in
+    ascending order. Ranks keep their numbers."""
+
+    number: int
+    members: tuple
 
 
 class Communicator(c.Object, Collectives):
@@ -160,6 +169,40 @@ class Communicator(c.Object, Collectives):
     def barrier(self, timeout=None):
         """Returns after all ranks have called it."""
         c.check(c.lib.peerbus_comm_barrier(self, c.nanoseconds(timeout)))
+
+    @property
+    def view(self):
+        """The `View` of now."""
+        self.alive()
+        return View(c.lib.peerbus_comm_view(self),
+                    tuple(rank for rank in range(self.size) if c.lib.peerbus_comm_is_member(self, rank)))
+
+    def health(self):
+        """Returns what is known of each rank now: "runs", "left" or "died", which covers failed. It
+        changes by itself, and does not change who takes part."""
+        self.alive()
+        return [("runs", "left", "died")[c.lib.peerbus_comm_rank_state(self, rank)]
+                for rank in range(self.size)]
+
+    def continue_without_the_dead(self, timeout=None):
+        """Goes on without the ranks that have died or left since, and returns the new `View`. The living
+        ranks call it when a call has raised `PeerDead`; it also works if more die meanwhile. No other call
+        is under way. On one host only.
+
+        Afterwards the barrier, windows, and exchanges that are resumed (`Exchange.resume`) work, new
+        windows and exchanges can be made, and low-latency calls of a `deep_ep.Buffer` with
+        `enable_shrink` go on by themselves. Collectives, teams, channels and other buffers raise
+        `ViewChanged`: make them from `survivors`. Raises `TimedOut` if a living rank does not call."""
+        c.check(c.lib.peerbus_comm_continue(self, c.nanoseconds(timeout)))
+        return self.view
+
+    def survivors(self, timeout=None):
+        """Returns a communicator of the ranks of the view, which become ranks 0, 1, ... in their order.
+        Collective among them. `timeout` as in `subgroup`."""
+        options = c.CommOptions(timeout_ns=c.nanoseconds(timeout))
+        rest = Communicator.__new__(Communicator)
+        rest._adopt(c.make("comm", c.lib.peerbus_comm_survivors, self, ctypes.byref(options)))
+        return rest
 
     def progress(self):
         """Does at once what this rank has to do for peers of other hosts: whoever gets from it, or waits

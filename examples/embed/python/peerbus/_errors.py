@@ -37,10 +37,14 @@ class Poisoned(Error):
     """An earlier failure left the ranks out of step. Make a new communicator."""
 
 
+class ViewChanged(Error):
+    """Ranks went on without others. Resume what was made before, or make it anew with the survivors."""
+
+
 class OutOfMemory(Error, MemoryError):
     """The machine does not have the memory."""
 
 
 for _class in (Error, InvalidArgument, Refused, TimedOut, PeerDead, Unreachable, Poisoned,
-               OutOfMemory):
+               ViewChanged, OutOfMemory):
     _class.__module__ = "peerbus"  # As a program names it, and a traceback shows it.

@@ -2,6 +2,7 @@
 """Exchanges: dispatch sends each token to the ranks of its experts, combine brings the sums home."""
 
 import ctypes
+import typing
 
 import numpy
 
@@ -11,6 +12,7 @@ from ._operands import Operand
 from ._tensors import Given, contiguous, has_gaps, require_writable, view_of
 
 LAYOUTS = ("compact", "padded", "rank_major", "slots", "expert_slots")
+LOST = ("dropped", "renormalised", "refused")
 
 
 class Received:
@@ -86,6 +88,13 @@ class PendingBatch:
         return outcome
 
 
+class Completed(typing.NamedTuple):
+    """How far all ranks of a view have come with an exchange, in batches since it was made."""
+
+    received: int
+    combined: int
+
+
 class Exchange(c.Object):
     """Dispatch and combine for one configuration. Collective, with equal arguments on all ranks.
 
@@ -113,6 +122,25 @@ class Exchange(c.Object):
         self._size, self._sent = comm.size, {}
         super().__init__("exchange", c.make("exchange", c.lib.peerbus_exchange_create, comm,
                                             ctypes.byref(config), c.nanoseconds(timeout)))
+
+    def resume(self, lost="dropped", timeout=None):
+        """Goes on in the present view of the communicator, after its `continue_without_the_dead`.
+        Collective among its ranks. No other call of the exchange is under way.
+
+        Batches that all of them have received, and not all have combined, can be combined now, also by a
+        rank that had, if `awaits_combine` says so. Other batches are void, and their tokens are dispatched
+        anew. Returns the
+        `Completed` batches, the same on all ranks. `lost` says what becomes of slots whose expert was
+        at a rank that is gone: "dropped" with their weight, "renormalised", so that the other weights
+        grow to the same sum, or "refused" on all ranks."""
+        found = c.Completed()
+        c.check(c.lib.peerbus_exchange_resume(self, c.place("lost", lost, LOST), c.nanoseconds(timeout),
+                                              ctypes.byref(found)))
+        return Completed(found.received, found.combined)
+
+    def awaits_combine(self, received):
+        """Returns whether the batch of `received` is not combined yet. After `resume` the same on all ranks."""
+        return c.lib.peerbus_awaits_combine(self.alive(), received.ticket) == 1
 
     @property
     def nbytes(self):

@@ -10,11 +10,11 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_float, c_int32, c
 from ._struct import Struct
 
 __all__ = ["CommOptions", "Place", "Meeting", "Python", "Origin", "RowUse", "Received",
-           "ExchangeConfig", "DispatchArgs", "CombineArgs", "TeamOptions", "Tensor", "Array",
-           "ChannelOptions", "Transfer", "Call", "Finding", "DeepEpConfig", "BufferOptions",
-           "LowLatencyDispatchArgs", "LowLatencyReceived", "LowLatencyCombineArgs", "Combined",
-           "DispatchLayout", "NormalDispatchArgs", "NormalReceived", "NormalCombineArgs",
-           "EpBufferOptions", "EpDispatchArgs", "EpReceived", "EpCombineArgs",
+           "ExchangeConfig", "DispatchArgs", "CombineArgs", "Completed", "TeamOptions", "Tensor",
+           "Array", "ChannelOptions", "Transfer", "Call", "Finding", "DeepEpConfig",
+           "BufferOptions", "LowLatencyDispatchArgs", "LowLatencyReceived", "LowLatencyCombineArgs",
+           "Combined", "DispatchLayout", "NormalDispatchArgs", "NormalReceived",
+           "NormalCombineArgs", "EpBufferOptions", "EpDispatchArgs", "EpReceived", "EpCombineArgs",
            "all_gather_function", "rank_function", "interrupt_function", "finding_function",
            "CONSTANTS", "FUNCTIONS"]
 
@@ -93,6 +93,10 @@ class CombineArgs(Struct):
                 ("out", c_void_p), ("weights", c_void_p), ("bias", c_void_p * 2),
                 ("local", c_void_p), ("waited_ns", POINTER(c_int64)), ("refuse", c_uint32),
                 ("reserved", c_uint32), ("timeout_ns", c_int64)]
+
+
+class Completed(Structure):
+    _fields_ = [("received", c_uint64), ("combined", c_uint64)]
 
 
 class TeamOptions(Struct):
@@ -266,6 +270,7 @@ CONSTANTS = {
     "PEERBUS_UNSUPPORTED": 9,
     "PEERBUS_SYSTEM": 10,
     "PEERBUS_UNREACHABLE": 11,
+    "PEERBUS_VIEW_CHANGED": 12,
     "PEERBUS_INTERRUPTED": 64,
     "PEERBUS_INTERNAL": 65,
     "PEERBUS_AUTOMATIC_TRANSPORT": 0,
@@ -287,6 +292,9 @@ CONSTANTS = {
     "PEERBUS_RANK_MAJOR": 2,
     "PEERBUS_SLOTS": 3,
     "PEERBUS_EXPERT_SLOTS": 4,
+    "PEERBUS_LOST_DROPPED": 0,
+    "PEERBUS_LOST_RENORMALISED": 1,
+    "PEERBUS_LOST_REFUSED": 2,
     "PEERBUS_AUTOMATIC": 0,
     "PEERBUS_ONE_SHOT": 1,
     "PEERBUS_TWO_SHOTS": 2,
@@ -350,6 +358,11 @@ FUNCTIONS = {
     "comm_is_near": (c_int32, [c_void_p, c_uint64]),
     "comm_transport": (c_char_p, [c_void_p]),
     "comm_barrier": (c_int32, [c_void_p, c_int64]),
+    "comm_continue": (c_int32, [c_void_p, c_int64]),
+    "comm_view": (c_uint64, [c_void_p]),
+    "comm_is_member": (c_int32, [c_void_p, c_uint64]),
+    "comm_rank_state": (c_int32, [c_void_p, c_uint64]),
+    "comm_survivors": (c_int32, [c_void_p, c_void_p, POINTER(c_void_p)]),
     "comm_progress": (c_int32, [c_void_p]),
     "comm_set_interrupt": (c_int32, [c_void_p, interrupt_function, c_void_p]),
     "comm_set_python": (c_int32, [c_void_p, c_void_p]),
@@ -362,6 +375,8 @@ FUNCTIONS = {
     "combine": (c_int32, [c_void_p, c_uint64, c_void_p]),
     "combine_send": (c_int32, [c_void_p, c_uint64, c_void_p]),
     "combine_recv": (c_int32, [c_void_p, c_uint64, c_void_p]),
+    "exchange_resume": (c_int32, [c_void_p, c_int32, c_int64, c_void_p]),
+    "awaits_combine": (c_int32, [c_void_p, c_uint64]),
     "output": (c_int32, [c_void_p, c_uint64, c_uint64, POINTER(c_void_p)]),
     "output_attachment": (c_int32, [c_void_p, c_uint64, c_uint64, POINTER(c_void_p)]),
     "decode": (c_int32, [c_void_p, c_uint64, c_uint64, POINTER(c_float)]),
@@ -436,6 +451,7 @@ FUNCTIONS = {
     "get_dispatch_layout": (c_int32, [c_void_p, c_void_p, c_uint64, c_void_p]),
     "normal_dispatch": (c_int32, [c_void_p, c_void_p, c_void_p]),
     "normal_combine": (c_int32, [c_void_p, c_void_p, c_void_p]),
+    "low_latency_barrier": (c_int32, [c_void_p, c_int64]),
     "low_latency_mask": (c_int32, [c_void_p, c_uint64, c_uint32]),
     "low_latency_masks": (c_int32, [c_void_p, c_void_p]),
     "ep_buffer_create": (c_int32, [c_void_p, c_void_p, POINTER(c_void_p)]),

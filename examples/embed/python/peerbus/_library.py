@@ -12,7 +12,7 @@ import threading
 from ctypes import c_char_p, c_uint32, c_void_p
 
 from ._errors import (Error, InvalidArgument, OutOfMemory, PeerDead, Poisoned, Refused, TimedOut,
-                      Unreachable)
+                      Unreachable, ViewChanged)
 from ._interface import *  # The structures, by which other modules call the library.
 from ._interface import CONSTANTS, FUNCTIONS, Python
 
@@ -46,7 +46,7 @@ if lib.peerbus_version() >> 8 != 0x0001:
 
 
 _classes = {1: InvalidArgument, 2: InvalidArgument, 4: OutOfMemory, 5: TimedOut, 6: PeerDead,
-            7: Poisoned, 8: Refused, 11: Unreachable}
+            7: Poisoned, 8: Refused, 11: Unreachable, 12: ViewChanged}
 
 
 def check(code):

@@ -58,7 +58,7 @@ class children {
   void forget() noexcept { all_.clear(); }
 
   /// Waits for all processes. After the first one that did not end normally, the others have
-  /// `grace` to end and are then killed.
+  /// `grace` to end or to go on without it, and are then killed.
   /// Returns: the greatest exit status. A process that was killed counts as 128 + signal.
   int wait(std::chrono::milliseconds grace) {
     auto until = deadline::never();
@@ -73,6 +73,10 @@ class children {
       for (const child& process : all_)
         if (process.pid > 0 && process.handle) entries.push_back({process.handle.get(), POLLIN, 0});
       poll_for(entries, until, slice);
+      if (others_went_on()) {
+        abnormal_ = 0;
+        until = deadline::never();
+      }
       const bool orderly_before = abnormal_ == 0;
       for (child& process : all_)
         if (process.pid > 0) reap(process, WNOHANG);
@@ -93,6 +97,7 @@ class children {
   struct child {
     pid_t pid = 0;  ///< 0 before it started and after it was reaped
     unique_fd handle;
+    bool is_abnormal = false;  ///< it has ended otherwise than a rank that leaves
   };
 
   [[nodiscard]] std::vector<rank_id> running_ranks() const {
@@ -102,6 +107,16 @@ class children {
     return ranks;
   }
   [[nodiscard]] std::size_t running() const { return running_ranks().size(); }
+
+  /// Returns whether the ranks that run have excluded all that did not end normally.
+  [[nodiscard]] bool others_went_on() const noexcept {
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      // order: relaxed; the word guards no data.
+      const auto state = static_cast<rank_state>(states_[i].load(std::memory_order_relaxed));
+      if (all_[i].is_abnormal && state != rank_state::excluded) return false;
+    }
+    return true;
+  }
 
   /// Kills by pid, which is safe because a pid is not reused before its process is reaped.
   void kill_running() noexcept {
@@ -152,10 +167,12 @@ class children {
     membership::announce(states_[rank.index()], rank_state::died);
     if (announced == rank_state::left && known && WIFEXITED(status)) return;
     ++abnormal_;
+    all_[rank.index()].is_abnormal = true;
     // A rank that failed has reported its exception itself.
     const bool has_explained =
-        (announced == rank_state::failed || announced == rank_state::followed) && known &&
-        WIFEXITED(status);
+        (announced == rank_state::failed || announced == rank_state::followed ||
+         announced == rank_state::excluded) &&
+        known && WIFEXITED(status);
     if (reporting_ && !has_explained) print_line(concat(rank, " died: ", how));
   }
 

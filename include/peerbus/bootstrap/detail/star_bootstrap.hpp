@@ -28,6 +28,7 @@ class star_bootstrap : public bootstrap {
     return address_space::separate;
   }
 
+  [[nodiscard]] bool can_go_on() const noexcept override { return true; }
   [[nodiscard]] std::vector<contribution> allgather(contribution own_part, deadline until,
                                                     std::string_view doing) override;
 

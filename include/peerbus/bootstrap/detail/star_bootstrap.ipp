@@ -38,6 +38,7 @@ PEERBUS_INLINE star_bootstrap::~star_bootstrap() = default;
 PEERBUS_INLINE std::vector<bootstrap::contribution> star_bootstrap::allgather(
     contribution own_part, deadline until, std::string_view doing) {
   refuse_child(*members(), doing);
+  if (has_gone_on()) return allgather_of_the_rest(std::move(own_part), until, doing);
   return star_->allgather(std::move(own_part), until, doing, *members(), *idle());
 }
 

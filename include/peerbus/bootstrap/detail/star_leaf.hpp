@@ -37,7 +37,7 @@ enum class carries { bytes, descriptors };
 
 /// Decodes the failure in a `refuse` frame. An unknown code becomes `system`.
 inline failure told_failure(const frame& refusal) {
-  const auto last = static_cast<std::uint32_t>(errc::unreachable);
+  const auto last = static_cast<std::uint32_t>(errc::view_changed);
   const bool known = refusal.header.code >= 1 && refusal.header.code <= last;
   return {known ? static_cast<errc>(refusal.header.code) : errc::system, refusal.text};
 }

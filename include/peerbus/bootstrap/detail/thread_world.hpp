@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -33,6 +34,16 @@ class thread_world {
 
   [[nodiscard]] std::size_t size() const noexcept { return states_.size(); }
   [[nodiscard]] membership::state_word* states() noexcept { return states_.data(); }
+
+  /// Returns the world of `ranks`, which have gone on without the others. The same for all of them.
+  [[nodiscard]] std::shared_ptr<thread_world> rest(const std::vector<rank_id>& ranks) {
+    const std::lock_guard lock{mutex_};
+    if (rest_ranks_ != ranks) {
+      rest_ = std::make_shared<thread_world>(ranks.size());
+      rest_ranks_ = ranks;
+    }
+    return rest_;
+  }
 
   /// Makes waiting ranks check again which ranks are still there.
   void wake() {
@@ -149,6 +160,8 @@ class thread_world {
   std::optional<failure> failed_;
   std::vector<char> told_;
   std::shared_ptr<round> open_;
+  std::vector<rank_id> rest_ranks_;  ///< those of `rest_`
+  std::shared_ptr<thread_world> rest_;
 };
 
 /// A rank that is a thread of this process.
@@ -163,8 +176,10 @@ class thread_bootstrap : public bootstrap {
 
   [[nodiscard]] address_space addresses() const noexcept final { return address_space::shared; }
 
+  [[nodiscard]] bool can_go_on() const noexcept final { return true; }
   [[nodiscard]] std::vector<contribution> allgather(contribution own_part, deadline until,
                                                     std::string_view doing) final {
+    if (has_gone_on()) return allgather_of_the_rest(std::move(own_part), until, doing);
     return world_->allgather(*members(), std::move(own_part), until, doing, *idle());
   }
 
@@ -177,6 +192,9 @@ class thread_bootstrap : public bootstrap {
   [[nodiscard]] inline std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks,
                                                                 rank_id member,
                                                                 deadline until) final;
+  [[nodiscard]] inline std::unique_ptr<bootstrap> make_rest(
+      const std::vector<rank_id>& ranks, rank_id member,
+      const std::function<std::unique_ptr<bootstrap>(deadline until)>& meet, deadline until) final;
 
   std::shared_ptr<thread_world> world_;
 };
@@ -195,6 +213,12 @@ class thread_subgroup final : public thread_bootstrap {
  private:
   int exceptions_before_ = std::uncaught_exceptions();
 };
+
+inline std::unique_ptr<bootstrap> thread_bootstrap::make_rest(
+    const std::vector<rank_id>& ranks, rank_id member,
+    const std::function<std::unique_ptr<bootstrap>(deadline until)>& /*meet*/, deadline /*until*/) {
+  return std::make_unique<thread_subgroup>(world_->rest(ranks), member, cores_here());
+}
 
 inline std::unique_ptr<bootstrap> thread_bootstrap::make_subgroup(const std::vector<rank_id>& ranks,
                                                                   rank_id member, deadline until) {

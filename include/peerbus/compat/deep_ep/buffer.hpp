@@ -157,10 +157,17 @@ class buffer {
     low_latency_.clean(num_max_dispatch_tokens_per_rank, hidden, num_experts);
   }
 
+  /// Returns after all ranks have called it, among low-latency calls. Collective.
+  /// Cost: that of `communicator::barrier`.
+  void low_latency_barrier(std::optional<deadline> until = std::nullopt) {
+    low_latency_.barrier(until);
+  }
+
   /// Masks or unmasks a rank for the low-latency calls of this rank. Calls send nothing to a masked
   /// rank, as if the slots of its experts were -1. A masked rank that is alive still takes part in
-  /// every call, and the rows that it sends still arrive. If it dies, the communicator ends, masked
-  /// or not. All calls about masks require `buffer_options::enable_shrink`.
+  /// every call, and the rows that it sends still arrive. A rank that has died or left is masked by
+  /// the call that finds out, which goes on without it, and stays masked. All calls about masks
+  /// require `buffer_options::enable_shrink`.
   /// Cost: no communication.
   void low_latency_update_mask_buffer(std::size_t rank, bool mask) {
     low_latency_.masks().update(rank, mask);

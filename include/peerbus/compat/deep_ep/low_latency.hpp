@@ -72,7 +72,9 @@ struct low_latency_combine_args {
   /// bfloat16 [L, R*B, H], in the order of `recv_x`, with any row stride. With `zero_copy` it is
   /// the tensor that `get_next_low_latency_combine_buffer` returned. Read before the call returns.
   const_tensor x{};
-  const_tensor topk_idx{};      ///< equal to the topk_idx of the dispatch
+  /// Equal to the topk_idx of the dispatch. Slots of ranks that are masked or gone may be -1
+  /// instead.
+  const_tensor topk_idx{};
   const_tensor topk_weights{};  ///< float32 [T, K]
   low_latency_handle handle{};  ///< of the dispatch
   /// Outputs travel as LogFMT-10 rows (codec/logfmt10.hpp), and are rounded accordingly. Not with

@@ -28,7 +28,8 @@ struct buffer_options {
   /// (`moe::exchange_config::stream_from`), also for the copies that a combine makes of outputs in
   /// the caller's memory. Ranks may differ in it.
   std::optional<std::size_t> stream_from{};
-  /// If true, the low-latency calls accept masks of ranks.
+  /// If true, the low-latency calls accept masks of ranks, and go on without ranks that have died
+  /// or left, which they mask. The same on all ranks.
   bool enable_shrink = false;
   /// The treatment of expert ids of `num_experts` and more by `get_dispatch_layout` and the normal
   /// dispatch. DeepEP skips them. Targets other than DeepEP's `Buffer` refuse them in any case.

@@ -71,8 +71,13 @@ class batch {
   refusal refused;             ///< set if the dispatch or combine under way is refused
   rank_id refused_by{0};
   batch_stores stores;
-  bool attached = false;     ///< true if this rank sends output attachments home
-  std::uint64_t brings = 0;  ///< what the other ranks are told of them
+  bool attached = false;            ///< true if this rank sends output attachments home
+  std::uint64_t brings = 0;         ///< what the other ranks are told of them
+  std::uint64_t dispatched_as = 0;  ///< `number` if it is received, without those that views skip
+  std::uint64_t received_as = 0;    ///< its place among the received batches, from 1 on
+  std::uint64_t combined_as = 0;    ///< its place among the combined batches; 0 if it is not
+  std::uint64_t reopened_as = 0;    ///< the place of its latest `reopen` among those of all batches
+  refusal lost;                     ///< why it cannot be combined since ranks are gone
 
   /// Sets the most tokens of a rank in the next dispatch of the set.
   void bound(std::size_t tokens) noexcept {
@@ -82,8 +87,10 @@ class batch {
   /// Starts to use the set for dispatch `new_number`.
   void begin(std::uint64_t new_number, const batch_input& new_input,
              const batch_stores& new_stores) noexcept {
-    previous_ = {reached, number, stores};
+    previous_ = {reached, number, stores, received_as, combined_as, reopened_as, lost};
     reached = stage::counted;
+    received_as = combined_as = reopened_as = 0;
+    lost = {};
     number = new_number;
     input = new_input;
     stores = new_stores;
@@ -101,6 +108,17 @@ class batch {
     reached = previous_.reached;
     number = previous_.number;
     stores = previous_.stores;
+    received_as = previous_.received_as;
+    combined_as = previous_.combined_as;
+    reopened_as = previous_.reopened_as;
+    lost = previous_.lost;
+  }
+
+  /// Forgets what the set held.
+  void forget() noexcept {
+    reached = stage::idle;
+    number = received_as = combined_as = reopened_as = 0;
+    stores = {};
   }
 
   /// Returns the batch as its path sees it. `set` is the number of its set, and lanes make rows in
@@ -114,6 +132,10 @@ class batch {
     stage reached = stage::idle;
     std::uint64_t number = 0;
     batch_stores stores;
+    std::uint64_t received_as = 0;
+    std::uint64_t combined_as = 0;
+    std::uint64_t reopened_as = 0;
+    refusal lost;
   };
 
   use_of_set previous_;

@@ -17,9 +17,9 @@ namespace peerbus::moe::detail {
 /// one rank writes, and signals that only one rank raises. Offsets and signals are those of the
 /// window.
 ///
-/// More than `few_ranks` over a direct transport have one board, in the part of rank 0. A notice is
-/// then written once, and one signal tells all ranks. Otherwise each rank has a board in its own
-/// part, and a notice is put there by its writer.
+/// More than `few_ranks` over a direct transport have one board, in the part of their first rank. A
+/// notice is then written once, and one signal tells all ranks. Otherwise each rank has a board in
+/// its own part, and a notice is put there by its writer.
 ///
 /// Functions that return `errc` return ok or the first failure of the transport.
 class control_board {
@@ -31,7 +31,7 @@ class control_board {
 
   explicit control_board(any_window& window) noexcept
       : window_{&window},
-        owner_{is_shared(window) ? rank_id{0} : window.group().rank()},
+        owner_{is_shared(window) ? window.group().view().members()[0] : window.group().rank()},
         bytes_{window.part(owner_)},
         is_shared_{is_shared(window)} {}
 

@@ -103,6 +103,10 @@ class control_messages {
   /// Returns the lowest peer that refuses this step, if any. All ranks see the same refusals.
   [[nodiscard]] std::optional<refusal_of> refused(const step& this_step) const noexcept;
 
+  /// Lets `rank`, which is gone, count as one that has sent no rows in all steps to come. Others
+  /// see it after the next signal of this rank.
+  void forget(rank_id rank) noexcept;
+
   /// Returns the name and number of the operation, for messages.
   static std::string title(const step& this_step);
   /// Throws: `error` with `code` unless it is ok. The communicator is then poisoned.

@@ -146,6 +146,18 @@ PEERBUS_INLINE std::optional<refusal_of> control_messages::refused(
   return other_bound;
 }
 
+PEERBUS_INLINE void control_messages::forget(rank_id rank) noexcept {
+  const rank_group& group = window_->group();
+  // On a board that ranks share, one of them writes.
+  const bool writes_board = board_.at(0) == local(0) || group.view().members()[0] == group.rank();
+  for (std::size_t generation = 0; generation < 2 * map_.in_flight; ++generation) {
+    const std::size_t offset =
+        map_.counts + (generation * group.size() + rank.index()) * map_.message_bytes;
+    std::memset(local(offset), 0, map_.message_bytes);
+    if (writes_board) std::memset(board_.at(offset), 0, map_.message_bytes);
+  }
+}
+
 PEERBUS_INLINE std::string control_messages::title(const step& this_step) {
   return peerbus::detail::concat({this_step.name, " ", this_step.number});
 }
@@ -199,7 +211,7 @@ PEERBUS_INLINE void control_messages::send_part(const step& this_step, rank_id p
   std::size_t named = 0;
   for (const rank_id peer : group.ranks()) {
     const std::uint64_t seen = board_.value(signal_of(this_step, peer));
-    if (peer == group.rank() || seen >= this_step.epoch) continue;
+    if (peer == group.rank() || !group.view().contains(peer) || seen >= this_step.epoch) continue;
     text += peerbus::detail::concat({named++ == 0 ? " of " : ", ", peer, " (epoch ", seen,
                                      ", expected ", this_step.epoch, ")"});
   }

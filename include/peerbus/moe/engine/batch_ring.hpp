@@ -33,7 +33,7 @@ class batch_ring {
   /// Returns the memory in which the lanes make rows, one batch after the other.
   [[nodiscard]] const row_buffers& buffers() const noexcept { return buffers_; }
   [[nodiscard]] const expert_map& experts() const noexcept { return *experts_; }
-  /// Returns the map that all batches use, to change it before the first dispatch.
+  /// Returns the map that all batches use, to change it while no dispatch is under way.
   [[nodiscard]] expert_map& shared_experts() noexcept { return *experts_; }
   /// Returns the number of the set of `batch`.
   [[nodiscard]] std::size_t set_of(const batch& this_batch) const noexcept {
@@ -55,6 +55,8 @@ class batch_ring {
   }
   /// Uses up the number of the next dispatch, which this rank has refused already.
   void skip() noexcept { ++latest_; }
+  /// Numbers the dispatches that follow from `latest` + 1 on.
+  void continue_after(std::uint64_t latest) noexcept { latest_ = latest; }
   /// Returns if dispatch `number` may use its set.
   void require_free(std::uint64_t number);
 

@@ -64,7 +64,11 @@ class exchange_core final : public exchange_engine {
         parts_{own_parts},
         messages_{own_parts.window, own_parts.map},
         protocol_{&control_protocol::of(own_parts.batches.at(0).leaving.geometry())},
-        stores_{*own_parts.config.stream_from, stores_by, own_parts.config.in_flight} {}
+        stores_{*own_parts.config.stream_from, stores_by, own_parts.config.in_flight} {
+    const group_view& view = group().view();
+    view_ = view.number();
+    if (view_ != 0) parts_.batches.shared_experts().lose(view.members(), group().size());
+  }
 
   [[nodiscard]] std::uint64_t next_dispatch() const noexcept override {
     return parts_.batches.latest() + 1;
@@ -86,6 +90,11 @@ class exchange_core final : public exchange_engine {
                                                        const sum_options& options,
                                                        deadline until) override;
   void reopen(ticket rows, const receive_options& options, deadline until) override;
+  [[nodiscard]] completed_batches resume(lost_experts lost, deadline until) override;
+  [[nodiscard]] bool awaits_combine(ticket rows) noexcept override {
+    const batch& found = parts_.batches.at(rows.number);
+    return rows.number != 0 && found.number == rows.number && found.reached == stage::received;
+  }
 
   [[nodiscard]] set_view columns(ticket named) override {
     return local_set(batch_of("columns", named));
@@ -229,8 +238,26 @@ class exchange_core final : public exchange_engine {
     messages_.require(this_step, failure_.load(std::memory_order_relaxed));
   }
 
+  /// How far a rank has come, without what is void or repeated, or all ranks have.
+  struct position {
+    completed_batches completed;
+    std::uint64_t reopened = 0;
+    std::uint64_t received_last = 0;  ///< the dispatch, without the numbers that views skip
+    std::uint64_t begun_last = 0;     ///< likewise
+  };
+  /// Returns how far all ranks of the view have come; of `begun_last`, any.
+  [[nodiscard]] position agree_on_position(deadline until);
+  /// Brings `this_batch` to where all ranks have come: one that all have received can be combined,
+  /// unless all have done that. Forgets it if it is void.
+  void carry_over(batch& this_batch, lost_experts lost) noexcept;
+  /// Throws unless the group is usable, and in the view of this exchange.
+  void require_healthy(std::string_view doing) const { group().require_healthy(doing, view_); }
+
   const void* exchange_;
   parts parts_;
+  std::uint64_t view_ = 0;     ///< the number of the view in which the exchange is used
+  std::uint64_t skipped_ = 0;  ///< numbers of dispatches that views have skipped
+  position position_;
   control_messages messages_;
   const control_protocol* protocol_;  ///< by which ranks agree on a dispatch
   store_trials stores_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 
 #include <peerbus/core/read_once.hpp>
 #include <peerbus/moe/control/control_protocol.hpp>
@@ -28,7 +29,7 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::dispatch_recv(
     ticket named, const receive_options& options, deadline until,
     peerbus::detail::function_ref<void(const batch&)> arrived) {
   serial("dispatch_recv", options.as, until, [&] {
-    group().require_healthy("dispatch_recv");
+    require_healthy("dispatch_recv");
     require_all_ranks(options.waited, group().size());
     wanted_ = &parts_.batches.awaiting_rows(exchange_, named);
   });
@@ -71,7 +72,7 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::combine_recv(ticket rows
                                                                      const sum_options& options,
                                                                      deadline until) {
   serial("combine_recv", options.as, until, [&] {
-    group().require_healthy("combine_recv");
+    require_healthy("combine_recv");
     require_all_ranks(options.waited, group().size());
     const batch& this_batch =
         parts_.batches.behind("combine_recv", exchange_, rows, stage::returning);
@@ -85,7 +86,7 @@ PEERBUS_INLINE void exchange_core::reopen(ticket rows, const receive_options& op
                                           deadline until) {
   advance(nullptr, options.as, until);
   serial(options.as, until, [&] {
-    group().require_healthy("reopen");
+    require_healthy("reopen");
     require_all_ranks(options.waited, group().size());
     batch& this_batch = parts_.batches.behind("reopen", exchange_, rows, stage::returned);
     // An attempt that brings nothing: whoever announces it has ended the one before.
@@ -94,7 +95,86 @@ PEERBUS_INLINE void exchange_core::reopen(ticket rows, const receive_options& op
     messages_.announce(this_step);
     messages_.await_all(this_step, until, {}, options.waited);
     this_batch.reached = stage::received;
+    this_batch.combined_as = 0;
+    this_batch.reopened_as = ++position_.reopened;
   });
+}
+
+PEERBUS_INLINE completed_batches exchange_core::resume(lost_experts lost, deadline until) {
+  // So that the numbers of a view, which are the values of its signals, are above those of all
+  // earlier ones without an agreement, and are easily read in messages.
+  constexpr std::uint64_t batches_per_view = 1'000'000'000'000;
+  const group_view& view = group().view();
+  if (view.number() == view_) {
+    require_healthy("resume");
+    throw error{errc::invalid_argument,
+                peerbus::detail::concat("resume: the exchange is in view ", view_,
+                                        " already, expected a later one")};
+  }
+  group().require_healthy("resume", view.number());
+  for (const rank_id rank : group().ranks())
+    if (!view.contains(rank)) messages_.forget(rank);
+  position_ = agree_on_position(until);
+  batch_ring& batches = parts_.batches;
+  batches.shared_experts().lose(view.members(), group().size());
+  const std::size_t sets = parts_.config.in_flight;
+  const std::uint64_t first = view.number() * batches_per_view;
+  for (std::size_t set = 0; set < sets; ++set) {
+    batch& this_batch = batches.at(set);
+    this_batch.leaving.on_lost(lost);
+    carry_over(this_batch, lost);
+    this_batch.combines = first;
+    this_batch.refused = {};
+  }
+  // The next dispatch takes the set of the first that is void, and the message after its own.
+  const std::size_t generations = 2 * sets;
+  batches.continue_after(first + (position_.received_last + generations - first % generations) %
+                                     generations);
+  skipped_ = batches.latest() - position_.received_last;
+  failure_.store(errc::ok, std::memory_order_relaxed);  // order: relaxed; as in `record`.
+  view_ = view.number();
+  return position_.completed;
+}
+
+PEERBUS_INLINE exchange_core::position exchange_core::agree_on_position(deadline until) {
+  // Once all have given theirs, none is in an operation of an earlier view.
+  position common = position_;
+  common.begun_last = parts_.batches.latest() - skipped_;
+  const auto given = group().gather_in_view("resume", std::as_bytes(std::span{&common, 1}), until);
+  for (std::size_t i = 0; i < given.size(); i += sizeof(position)) {
+    position theirs;
+    std::memcpy(&theirs, &given[i], sizeof theirs);
+    const auto lower = [](std::uint64_t& value, std::uint64_t other) noexcept {
+      value = std::min(value, other);
+    };
+    lower(common.completed.received, theirs.completed.received);
+    lower(common.completed.combined, theirs.completed.combined);
+    lower(common.reopened, theirs.reopened);
+    lower(common.received_last, theirs.received_last);
+    common.begun_last = std::max(common.begun_last, theirs.begun_last);
+  }
+  return common;
+}
+
+PEERBUS_INLINE void exchange_core::carry_over(batch& this_batch, lost_experts lost) noexcept {
+  const auto is_common = [](std::uint64_t place, std::uint64_t last) noexcept {
+    return place != 0 && place <= last;
+  };
+  // A rank that has begun the dispatch which takes the set next has given up its rows.
+  if (!is_common(this_batch.received_as, position_.completed.received) ||
+      position_.begun_last >= this_batch.dispatched_as + parts_.config.in_flight)
+    return this_batch.forget();
+  this_batch.lost = this_batch.leaving.lose(group().view().gone(), lost);
+  if (this_batch.reopened_as > position_.reopened) {  // Not by all.
+    this_batch.reopened_as = 0;
+    this_batch.combined_as = position_.completed.combined;
+  }
+  if (is_common(this_batch.combined_as, position_.completed.combined)) {
+    this_batch.reached = stage::returned;
+    return;
+  }
+  this_batch.combined_as = 0;
+  this_batch.reached = stage::received;
 }
 
 PEERBUS_INLINE std::span<const std::byte> exchange_core::note(ticket named, rank_id source) {
@@ -126,7 +206,7 @@ PEERBUS_INLINE refusal exchange_core::objection_to_sum(const batch& this_batch,
 PEERBUS_INLINE refusal exchange_core::begin_dispatch(const batch_input& input, const routing& route,
                                                      const dispatch_options& options,
                                                      const refusal& known, deadline until) {
-  group().require_healthy("dispatch");
+  require_healthy("dispatch");
   require_all_ranks(options.waited, group().size());
   batch& this_batch = parts_.batches.next();
   const std::uint64_t number = parts_.batches.latest();
@@ -151,8 +231,9 @@ PEERBUS_INLINE refusal exchange_core::begin_dispatch(const batch_input& input, c
                         options.waited);
     return found;
   }
-  this_batch.begin(number, input,
-                   stores_.begin(number, row_bytes_of(input.tokens.size / parts_.config.hidden)));
+  this_batch.begin(
+      number, input,
+      stores_.begin(number - skipped_, row_bytes_of(input.tokens.size / parts_.config.hidden)));
   return {};
 }
 
@@ -236,6 +317,9 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::end_dispatch(
     return refusal_of{this_batch.refused_by, this_batch.refused};
   }
   this_batch.reached = stage::received;
+  this_batch.received_as = ++position_.completed.received;
+  this_batch.dispatched_as = this_batch.number - skipped_;
+  position_.received_last = std::max(position_.received_last, this_batch.dispatched_as);
   return std::nullopt;
 }
 
@@ -245,10 +329,11 @@ PEERBUS_INLINE void exchange_core::begin_combine(
     std::optional<std::uint64_t> brings) {
   const lane caller = options.as;
   serial(doing, caller, until, [&] {
-    group().require_healthy(doing);
+    require_healthy(doing);
     require_output_attachment(options.attached, parts_.config);
     batch& this_batch = parts_.batches.behind(doing, exchange_, rows, stage::received);
     this_batch.refused = objection(this_batch);
+    if (!this_batch.refused) this_batch.refused = this_batch.lost;
     this_batch.attached = options.attached;
     this_batch.brings = options.attached ? brings.value_or(parts_.map.output_attachment_bytes) : 0;
   });
@@ -305,6 +390,7 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::finish_combine(
     if (this_batch.stores.timed) stores_.add(this_batch.stores);
     this_batch.stores.timed = false;
     this_batch.reached = stage::returned;
+    this_batch.combined_as = ++position_.completed.combined;
   });
   return std::nullopt;
 }

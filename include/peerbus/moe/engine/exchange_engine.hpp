@@ -61,6 +61,8 @@ class exchange_engine {
                                                                const sum_options& options,
                                                                deadline until) = 0;
   virtual void reopen(ticket rows, const receive_options& options, deadline until) = 0;
+  [[nodiscard]] virtual completed_batches resume(lost_experts lost, deadline until) = 0;
+  [[nodiscard]] virtual bool awaits_combine(ticket rows) noexcept = 0;
 
   /// Returns the memory of the rows of `named` at this rank.
   [[nodiscard]] virtual set_view columns(ticket named) = 0;

@@ -95,6 +95,8 @@ class relay_engine final : public exchange_engine {
                                                        const sum_options& options,
                                                        deadline until) override;
   void reopen(ticket rows, const receive_options& options, deadline until) override;
+  [[nodiscard]] completed_batches resume(lost_experts lost, deadline until) override;
+  [[nodiscard]] bool awaits_combine(ticket rows) noexcept override;
 
   [[nodiscard]] set_view columns(ticket named) override;
   [[nodiscard]] std::span<const std::byte> note(ticket named, rank_id source) override;

@@ -13,6 +13,15 @@
 
 namespace peerbus::moe::detail {
 
+PEERBUS_INLINE bool relay_engine::awaits_combine(ticket rows) noexcept {
+  const batch_state& found = states_.of(rows.number);
+  return found.number == rows.number && found.reached == progress::received;
+}
+
+PEERBUS_INLINE completed_batches relay_engine::resume(lost_experts /*lost*/, deadline /*until*/) {
+  throw error{errc::unsupported, "resume: expected an exchange that does not relay"};
+}
+
 PEERBUS_INLINE relay_engine::relay_engine(const void* exchange, rank_group& whole,
                                           const exchange_config& config, const near_groups& groups,
                                           const relay_ranks& members, const level& far_level,

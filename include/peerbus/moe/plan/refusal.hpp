@@ -40,6 +40,7 @@ enum class refusal_reason : std::uint32_t {
   bound_size = 23,          ///< `bound` is more than max_tokens
   bound_differs = 24,       ///< `bound` is not that of another rank
   terms_relayed = 25,       ///< weights or local rows, which the relay does not expect
+  expert_lost = 26,         ///< the rank that holds the expert is gone
 };
 
 /// The reason why a rank refuses an operation. A rank sends it to its peers, so that all ranks

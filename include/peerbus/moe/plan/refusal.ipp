@@ -73,6 +73,9 @@ PEERBUS_ERROR_PATH std::string describe(const refusal& why) {
     case refusal_reason::terms_relayed:
       return "combine_terms weights or local rows, expected none, as ranks on the way apply the "
              "weights of the dispatch unless exchange_config::weights_at_combine is true";
+    case refusal_reason::expert_lost:
+      return concat({"expert id ", why.given, " at ", where,
+                     ", whose rank is gone; expected experts of the ranks in the view"});
     case refusal_reason::local_of_sent:
       return concat({"combine_terms with a local row for ", where,
                      ", which went to an expert; expected null there"});

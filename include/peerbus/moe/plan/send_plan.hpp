@@ -10,6 +10,7 @@
 
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
@@ -49,6 +50,12 @@ class send_plan {
     config_.max_tokens = tokens;
     geometry_.bound(tokens, ranks_);
   }
+
+  /// Leaves out the copies of the last `place` that went to ranks that are gone: [ranks]. Returns
+  /// the refusal of the first of them if `wanted` says so.
+  [[nodiscard]] refusal lose(const std::vector<bool>& gone, lost_experts wanted) noexcept;
+  /// Sets what becomes of slots whose experts are lost.
+  void on_lost(lost_experts wanted) noexcept { lost_ = wanted; }
 
   /// Checks the input, counts its rows by block and keeps a copy of the routing for `place`. Does
   /// not change the result of the last `place`.
@@ -154,11 +161,21 @@ class send_plan {
   template <class Count>
   void place_blocks(const count_table& counts) noexcept;
 
+  /// Returns the weights of the slots that name experts.
+  [[nodiscard]] static float weight_of(std::span<const choice> slots) noexcept {
+    float sum = 0;
+    for (const choice& slot : slots) sum += slot.expert == -1 ? 0.0F : slot.weight;
+    return sum;
+  }
+  /// Makes the weights of the slots add up to `whole` again.
+  static void scale_up(std::span<choice> slots, float whole) noexcept;
+
   exchange_config config_;
   block_geometry geometry_;
   std::shared_ptr<const expert_map> experts_;
   rank_id rank_;
   std::size_t ranks_;
+  lost_experts lost_ = lost_experts::dropped;
   std::size_t tokens_ = 0;
   std::size_t counted_tokens_ = 0;
   std::vector<std::uint32_t> counts_;

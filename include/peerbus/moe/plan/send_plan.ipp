@@ -40,8 +40,10 @@ PEERBUS_INLINE refusal send_plan::count(const detail::token_values& tokens,
   counted_tokens_ = tokens.size / config_.hidden;
   std::fill(seen_expert_.begin(), seen_expert_.end(), 0U);
   std::fill(seen_block_.begin(), seen_block_.end(), 0U);
+  const bool may_be_lost = experts_->has_lost();
   for (std::size_t t = 0; t < counted_tokens_; ++t) {
     const auto mark = static_cast<std::uint32_t>(t + 1);
+    float whole = 0;
     for (std::size_t k = 0; k < config_.top_k; ++k) {
       const std::size_t slot = t * config_.top_k + k;
       const std::int64_t expert = route.expert(slot);
@@ -62,10 +64,53 @@ PEERBUS_INLINE refusal send_plan::count(const detail::token_values& tokens,
       if (seen_expert_[e] == mark) return refuse_slot(refusal_reason::expert_repeated);
       seen_expert_[e] = mark;
       const std::uint32_t physical = experts_->physical(e);
+      if (may_be_lost) {
+        whole += route.weights()[slot];
+        if (experts_->is_lost(physical)) {
+          if (lost_ == lost_experts::refused) return refuse_slot(refusal_reason::expert_lost);
+          continue;
+        }
+      }
       counted_slots_[slot] = {static_cast<std::int32_t>(physical), route.weights()[slot]};
       const std::size_t block = geometry_.by_rank ? experts_->holder(physical) : physical;
       counts_[block] += seen_block_[block] == mark ? 0U : 1U;
       seen_block_[block] = mark;
+    }
+    if (may_be_lost && lost_ == lost_experts::renormalised)
+      scale_up(std::span{counted_slots_}.subspan(t * config_.top_k, config_.top_k), whole);
+  }
+  return {};
+}
+
+PEERBUS_INLINE void send_plan::scale_up(std::span<choice> slots, float whole) noexcept {
+  const float left = weight_of(slots);
+  if (left == whole || left == 0) return;
+  for (choice& slot : slots) slot.weight *= whole / left;
+}
+
+PEERBUS_INLINE refusal send_plan::lose(const std::vector<bool>& gone,
+                                       lost_experts wanted) noexcept {
+  const std::size_t copies = geometry_.copies_per_token;
+  for (std::size_t t = 0; t < tokens_; ++t) {
+    const auto slots = std::span{slots_}.subspan(t * config_.top_k, config_.top_k);
+    const float whole = weight_of(slots);
+    for (std::size_t k = 0; k < slots.size(); ++k) {
+      choice& slot = slots[k];
+      if (slot.expert == -1 || !gone[experts_->holder(static_cast<std::size_t>(slot.expert))])
+        continue;
+      if (wanted == lost_experts::refused)
+        return {refusal_reason::expert_lost,
+                static_cast<std::uint32_t>(t),
+                static_cast<std::uint32_t>(k),
+                0,
+                experts_->logical(static_cast<std::size_t>(slot.expert)),
+                0};
+      slot = {};
+    }
+    if (wanted == lost_experts::renormalised) scale_up(slots, whole);
+    for (std::size_t c = t * copies; c < (t + 1) * copies; ++c) {
+      if (places_[c].sent() && gone[places_[c].rank]) places_[c] = {};
+      if (!geometry_.by_rank) factors_[c] = slots_[c].weight;
     }
   }
   return {};

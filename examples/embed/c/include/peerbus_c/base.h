@@ -47,6 +47,7 @@ enum {
   PEERBUS_UNSUPPORTED = 9,      /**< this machine or this version cannot do it */
   PEERBUS_SYSTEM = 10,          /**< a system call failed */
   PEERBUS_UNREACHABLE = 11,     /**< the connection to a rank broke */
+  PEERBUS_VIEW_CHANGED = 12,    /**< ranks went on without others; resume what was made before */
   PEERBUS_INTERRUPTED = 64,     /**< the function given to `peerbus_comm_set_interrupt` said stop */
   PEERBUS_INTERNAL = 65         /**< a defect of the library; please report it */
 };

@@ -169,6 +169,37 @@ PEERBUS_API const char *peerbus_comm_transport(const peerbus_comm *comm);
 PEERBUS_API peerbus_code peerbus_comm_barrier(peerbus_comm *comm, int64_t timeout_ns);
 
 /**
+ * Goes on without the ranks that have died or left since. The living ranks call it when a call has
+ * returned PEERBUS_PEER_DEAD, and agree on the next view, in which ranks keep their numbers; also if more
+ * die meanwhile. No other call with `comm`, or what was made from it, is under way. If no rank is gone,
+ * nothing happens.
+ *
+ * Afterwards the barrier, windows, and exchanges that are resumed (`peerbus_exchange_resume`) work, and
+ * windows and exchanges can be made. Low-latency calls of buffers with `enable_shrink` go on by
+ * themselves. Teams, channels and other buffers return PEERBUS_VIEW_CHANGED: make them anew with
+ * `peerbus_comm_survivors`.
+ * Errors: PEERBUS_UNSUPPORTED unless all ranks share the memory of one host; PEERBUS_TIMED_OUT names a
+ * living rank that did not call; PEERBUS_VIEW_CHANGED if the others went on without this rank.
+ */
+PEERBUS_API peerbus_code peerbus_comm_continue(peerbus_comm *comm, int64_t timeout_ns);
+/** Returns the number of the view, 0 while no rank is gone, or 0 if `comm` is NULL. */
+PEERBUS_API uint64_t peerbus_comm_view(const peerbus_comm *comm);
+/** Returns 1 if `rank` takes part in operations, otherwise, or if `comm` is NULL, 0. */
+PEERBUS_API int32_t peerbus_comm_is_member(const peerbus_comm *comm, uint64_t rank);
+/** Returns what is known of `rank` now: 0 if it runs, 1 if it has left, 2 if it has died or failed, or
+ * -1 if there is no such rank. This changes by itself, and does not change who takes part.
+ * Threads: any. */
+PEERBUS_API int32_t peerbus_comm_rank_state(const peerbus_comm *comm, uint64_t rank);
+/**
+ * Collective among the ranks of the view: makes a communicator of them, which become ranks 0, 1, ... in
+ * their order. A limit of 0 in `options`, or NULL, stands for that of `parent`.
+ * Errors: as `peerbus_comm_continue` and `peerbus_comm_from_environment`.
+ */
+PEERBUS_API peerbus_code peerbus_comm_survivors(peerbus_comm *parent,
+                                                const peerbus_comm_options *options,
+                                                peerbus_comm **comm);
+
+/**
  * Does at once what this rank has to do for peers of other hosts: whoever gets from it, or waits until it
  * takes what was put, waits until it makes a call. For ranks that wait for something else for long, such as
  * another library's barrier. With shared memory there is nothing to do.

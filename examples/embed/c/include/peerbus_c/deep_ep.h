@@ -39,7 +39,7 @@ typedef struct peerbus_buffer_options {
                                      * for, and more when a rank has more; 0: 4096 */
   uint64_t in_flight;               /**< dispatches of one shape whose results are valid; 0: 2 */
   uint32_t zero_copy;               /**< 1: allow zero_copy combines; takes more memory */
-  uint32_t enable_shrink;           /**< 1: allow masks */
+  uint32_t enable_shrink; /**< 1: allow masks; low-latency calls go on without ranks that are gone */
   uint64_t target_ranks_per_node;   /**< 0: the usual number */
   uint64_t hccl_buffsize_mb;        /**< the target's HCCL_BUFFSIZE; 0: not set */
   uint64_t nvshmem_qp_depth;        /**< the target's NVSHMEM_QP_DEPTH; 0: not set */
@@ -236,6 +236,10 @@ typedef struct peerbus_normal_combine_args {
 PEERBUS_API peerbus_code peerbus_normal_combine(peerbus_buffer *buffer,
                                                 const peerbus_normal_combine_args *args,
                                                 peerbus_combined *combined);
+
+/** Returns after all ranks have called it, as `peerbus_comm_barrier`. With enable_shrink, goes on without
+ * ranks that are gone, as the other low-latency calls do. */
+PEERBUS_API peerbus_code peerbus_low_latency_barrier(peerbus_buffer *buffer, int64_t timeout_ns);
 
 /** Masks (1) or unmasks (0) a rank for the low-latency calls of this rank. Needs enable_shrink. */
 PEERBUS_API peerbus_code peerbus_low_latency_mask(peerbus_buffer *buffer, uint64_t rank,

@@ -156,6 +156,35 @@ PEERBUS_API peerbus_code peerbus_combine_send(peerbus_exchange *exchange, uint64
 PEERBUS_API peerbus_code peerbus_combine_recv(peerbus_exchange *exchange, uint64_t ticket,
                                               const peerbus_combine_args *args);
 
+/** What becomes of a slot of the routing whose expert was at a rank that is gone. */
+enum {
+  PEERBUS_LOST_DROPPED = 0,      /**< it is left out, with its weight */
+  PEERBUS_LOST_RENORMALISED = 1, /**< it is left out, and the other weights grow to the same sum */
+  PEERBUS_LOST_REFUSED = 2       /**< the dispatch, or the combine, is refused on all ranks */
+};
+
+/** How far all ranks of a view have come with an exchange, in batches since it was made. */
+typedef struct peerbus_completed {
+  uint64_t received;
+  uint64_t combined;
+} peerbus_completed;
+
+/**
+ * Goes on in the present view of the communicator, after `peerbus_comm_continue`. Collective among its
+ * ranks. No other call of the exchange is under way. Batches that all of them have received, and not all
+ * have combined, can be combined now, also by a rank that had, if `peerbus_awaits_combine` says so. Other
+ * batches are void, and their tokens are dispatched anew. `lost` is PEERBUS_LOST_DROPPED and so on, for the tokens of this rank. Sets
+ * `*completed`, the same on all ranks, unless it is NULL.
+ * Errors: PEERBUS_INVALID_ARGUMENT if the exchange is in that view already, PEERBUS_PEER_DEAD,
+ * PEERBUS_TIMED_OUT, PEERBUS_POISONED; PEERBUS_UNSUPPORTED with relay.
+ */
+PEERBUS_API peerbus_code peerbus_exchange_resume(peerbus_exchange *exchange, int32_t lost,
+                                                 int64_t timeout_ns, peerbus_completed *completed);
+
+/** Returns 1 if the batch of `ticket` is received and not combined, otherwise, or if `exchange` is NULL, 0.
+ * After `peerbus_exchange_resume` the same on all ranks. */
+PEERBUS_API int32_t peerbus_awaits_combine(peerbus_exchange *exchange, uint64_t ticket);
+
 /** Sets `*output` to the place of the output of row `row`: bf16 [hidden]. With `outputs_at_home` it
  * lies at the home rank, if all ranks are near each other. Writable as `peerbus_received` says. Errors: PEERBUS_INVALID_ARGUMENT if
  * the batch is not received here or has no such row. */

@@ -71,10 +71,13 @@ class Buffer:
         self._guard = Guard(self.comm) if strict else None
 
     def destroy(self):
-        """Ends the use of the buffer. Its memory is released when no result refers to it."""
+        """Ends the use of the buffer. Its memory is released when no result refers to it, and this rank has
+        then left the group, unless that was given as a communicator."""
         forget(self._owner)
         self._owner, self._as_parameter_, self._guard = None, ctypes.c_void_p(), None
         self.runtime = None
+        if self.comm is not self.group:
+            self.comm.destroy()
 
     # --- sizes, streams and settings ---
 
@@ -235,10 +238,11 @@ class Buffer:
         stay valid."""
         if self._owner is None:
             raise c.InvalidArgument(1, "the buffer was destroyed")
-        self.comm.barrier()
+        c.check(c.lib.peerbus_low_latency_barrier(self, 0))
 
     def low_latency_update_mask_buffer(self, rank_to_mask, mask=False):
-        """Masks or unmasks a rank for calls of this rank. Needs `enable_shrink`."""
+        """Masks or unmasks a rank for calls of this rank. Needs `enable_shrink`. A rank that has died or left
+        is masked by the low-latency call that finds out, which goes on without it, and stays masked."""
         c.check(c.lib.peerbus_low_latency_mask(self, c.number(rank_to_mask, "rank_to_mask"),
                                                int(bool(mask))))
 
@@ -248,7 +252,7 @@ class Buffer:
         c.check(c.lib.peerbus_low_latency_masks(self, pointer(view)))
 
     def low_latency_clean_mask_buffer(self):
-        """Unmasks all ranks."""
+        """Unmasks all ranks but those that are gone."""
         for rank in range(self.group_size):
             self.low_latency_update_mask_buffer(rank, False)
 

@@ -105,6 +105,15 @@ class batch_slots {
                  " was called, expected it once: its results are received already")};
     return at(operation / 2);
   }
+  /// Calls `visit(batch)` for all that have a dispatch, in the order of their dispatches.
+  template <class Visit>
+  void for_each(Visit&& visit) {
+    for (Batch* const batch : in_order<Batch>(*this)) visit(*batch);
+  }
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (const Batch* const batch : in_order<const Batch>(*this)) visit(*batch);
+  }
   [[nodiscard]] bool anything_pending() const noexcept {
     return std::any_of(batches_.begin(), batches_.end(), [](const Batch& batch) {
       return batch.progress == stage::sent || batch.progress == stage::returning;
@@ -112,6 +121,15 @@ class batch_slots {
   }
 
  private:
+  template <class Entry, class Self>
+  [[nodiscard]] static std::vector<Entry*> in_order(Self& self) {
+    std::vector<Entry*> known;
+    for (std::size_t set = 0; set < self.batches_.size(); ++set)
+      if (Entry& batch = self.batches_.of(set); batch.number != 0) known.push_back(&batch);
+    std::sort(known.begin(), known.end(),
+              [](const Batch* a, const Batch* b) { return a->number < b->number; });
+    return known;
+  }
   [[nodiscard]] static bool has_rows(const Batch& batch) noexcept {
     return batch.progress == stage::received || batch.progress == stage::combined;
   }

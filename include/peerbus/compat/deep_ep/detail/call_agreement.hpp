@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -55,6 +56,23 @@ class call_agreement final : public moe::wait_watch {
         parts_{parts},
         channels_{channels},
         board_{comm, names.dispatch, started_calls::words, until} {}
+
+  /// Makes operations that fail as a rank is gone go on by `recover`, if it returns true.
+  void recover_by(std::function<bool(const error&)> recover) { recover_ = std::move(recover); }
+  /// Returns whether the ranks that are left have gone on after `problem`.
+  [[nodiscard]] bool recovers_from(const error& problem) const {
+    return recover_ && recover_(problem);
+  }
+  /// Goes on in the present view of the group. What ranks have stated of earlier calls is over, and
+  /// calls that follow have higher numbers. Operations that go on are begun again.
+  void resume() noexcept {
+    board_.resume();
+    calls_ = board_.group().view().number() << 32U;
+    latest_.reset();
+    growth_ = {};
+    started_ = {};
+    refusals_.clear();
+  }
 
   /// Counts the next collective call.
   void begin() noexcept { ++calls_; }
@@ -211,7 +229,7 @@ class call_agreement final : public moe::wait_watch {
   /// Leaves out `own`, which this rank carries out.
   operations refuse_begun(std::uint64_t call, const started_operation& own, deadline until) {
     operations refused;
-    for (const rank_id rank : board_.group().ranks()) {
+    for (const rank_id rank : board_.group().view().members()) {
       const auto begun = board_.latest(rank).started_for(call);
       if (begun.what != started_operation::kind::none && begun != own &&
           std::find(refused.begin(), refused.end(), begun) == refused.end())
@@ -241,9 +259,10 @@ class call_agreement final : public moe::wait_watch {
     board_.exchange(own, until);
     rank_group& group = board_.group();
     std::uint64_t first = own.call;
-    for (const rank_id rank : group.ranks()) first = std::min(first, board_.latest(rank).call);
+    for (const rank_id rank : group.view().members())
+      first = std::min(first, board_.latest(rank).call);
     std::uint64_t room = 0;
-    for (const rank_id rank : group.ranks()) {
+    for (const rank_id rank : group.view().members()) {
       const auto entry = board_.latest(rank);
       if (entry.call == first) room = std::max(room, entry.room);
       if (entry.call != first && !entry.remembers(first))
@@ -260,7 +279,7 @@ class call_agreement final : public moe::wait_watch {
     std::optional<call_key> first_key;
     started_operation first_begun;
     std::optional<error> found;
-    for (const rank_id rank : board_.group().ranks()) {
+    for (const rank_id rank : board_.group().view().members()) {
       const call_statement entry = board_.latest(rank);
       if (entry.call == call && entry.objection != errc::ok)
         return error{errc::refused,
@@ -287,6 +306,7 @@ class call_agreement final : public moe::wait_watch {
   std::optional<call_key> latest_;  ///< on which all ranks agreed for the previous dispatch
   std::pair<std::uint64_t, std::uint64_t> growth_;  ///< a call, and the room that it needs
   started_calls started_;
+  std::function<bool(const error&)> recover_;
   std::vector<refusal> refusals_;  ///< in the order in which the ranks have decided
 };
 

@@ -46,7 +46,39 @@ class channel : public Mode::calls {
  public:
   void receive(std::uint64_t operation) final {
     batch& this_batch = slots_.pending(operation);
-    operation % 2 == 0 ? receive_rows(this_batch) : receive_outputs(this_batch);
+    const stage before = this_batch.progress;
+    for (;;) try {
+        return operation % 2 == 0 ? receive_rows(this_batch) : receive_outputs(this_batch);
+      } catch (const error& problem) {
+        if (problem.code() != errc::peer_dead) throw;
+        const stage failed = std::exchange(this_batch.progress, before);  // For `resume`.
+        if (agreement_.recovers_from(problem)) continue;
+        this_batch.progress = failed;
+        throw;
+      }
+  }
+  /// Begins again what all ranks have begun and not completed.
+  void resume() final {
+    static_cast<void>(moe_.resume());
+    slots_.for_each([&](batch& this_batch) {
+      if (this_batch.progress == stage::sent) {
+        begin_again(this_batch, started_operation::kind::dispatch);
+        this_batch.ticket =
+            moe_.dispatch_send(this_batch.sent, this_batch.route, this_batch.sent_with);
+      } else if (this_batch.progress == stage::returning) {
+        begin_again(this_batch, started_operation::kind::combine);
+        auto options = options_of<moe::publish_options>(this_batch);
+        options.attached = this_batch.attached;
+        moe_.combine_send(*this_batch.rows, options);
+      }
+    });
+  }
+  void add_to(peerbus::detail::fnv_hash& hash) const final {
+    hash.add(moe_.next_dispatch());
+    slots_.for_each([&](const batch& this_batch) {
+      hash.add(this_batch.number);
+      hash.add(static_cast<std::uint64_t>(this_batch.progress));
+    });
   }
   [[nodiscard]] bool is_pending(std::uint64_t operation) const noexcept final {
     return slots_.is_pending(operation);
@@ -95,6 +127,9 @@ class channel : public Mode::calls {
 
     typename Mode::arrays arrays;
     moe::ticket ticket;
+    std::span<const token> sent;  ///< with its routing and options, until its rows have arrived
+    moe::routing route{std::span<const std::int64_t>{}, std::span<const float>{}};
+    moe::dispatch_options sent_with;
     std::optional<typename exchange_type::received_type> rows;
     // The combine in progress:
     tensor out;
@@ -151,6 +186,9 @@ class channel : public Mode::calls {
   void send_rows(batch& this_batch, std::span<const token> tokens, const moe::routing& route,
                  const moe::dispatch_options& options) {
     this_batch.ticket = moe_.dispatch_send(tokens, route, options);
+    this_batch.sent = tokens;
+    this_batch.route = route;
+    this_batch.sent_with = options;
     this_batch.progress = stage::sent;
   }
   void receive_rows(batch& this_batch) {
@@ -274,6 +312,13 @@ class channel : public Mode::calls {
             .bound = bound,
             .what = what,
             .plan = this_batch.plan};
+  }
+  /// Notes that the next call begins the operation of `this_batch` again.
+  void begin_again(batch& this_batch, started_operation::kind what) {
+    agreement_.begin();
+    auto again = returning(this_batch, this_batch.sent_with.bound, what);
+    if (what == started_operation::kind::dispatch) again.plan = 0;
+    this_batch.call = agreement_.started(again);
   }
   /// Receives what a hook or event of `this_batch` has not, so that the exchange can use the memory
   /// of the batch again. The other ranks have sent it.

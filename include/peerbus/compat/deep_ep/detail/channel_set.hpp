@@ -83,6 +83,11 @@ class channel_set final : public agreeing_channels {
   void erase_if(Unwanted&& unwanted) {
     std::erase_if(channels_, [&](const auto& known) { return unwanted(*known); });
   }
+  /// Takes the channels out, and counts anew.
+  [[nodiscard]] std::vector<std::unique_ptr<Channel>> take_all() noexcept {
+    made_ = 0;
+    return std::exchange(channels_, {});
+  }
   [[nodiscard]] bool anything_pending() const noexcept {
     return std::any_of(channels_.begin(), channels_.end(),
                        [](const auto& known) { return known->anything_pending(); });

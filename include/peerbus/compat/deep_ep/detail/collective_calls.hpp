@@ -4,9 +4,13 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
@@ -17,6 +21,7 @@
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/fnv_hash.hpp>
 #include <peerbus/transport/concept.hpp>
 
 namespace peerbus::deep_ep::detail {
@@ -33,13 +38,42 @@ class collective_calls {
 
   /// Begins a collective call. All that may refuse it comes later, in `or_refuse`.
   void begin(const std::optional<deadline>& until) {
+    if (!recover_) comm_.require_healthy(names_.dispatch);  // In view 0 only.
+    void_channels_.clear();
+    void_agreement_.reset();
     if (agreement_ == nullptr) {
       const deadline limit = until.value_or(comm_.default_deadline());
       // Early ranks wait here, where a transport can end the wait. A bootstrap cannot.
       comm_.barrier(limit);
       agreement_ = std::make_unique<call_agreement>(comm_, names_, parts_, channels_, limit);
+      agreement_->recover_by(recover_);
     }
     agreement_->begin();
+  }
+  /// Makes operations that fail as a rank is gone go on by `recover`, if it returns true.
+  void recover_by(std::function<bool(const error&)> recover) { recover_ = std::move(recover); }
+  /// Goes on in the present view of the communicator, inside the call that has failed. Collective
+  /// among its ranks. If all of them are in the same call, and have come equally far with earlier
+  /// ones, the call is begun again. Otherwise, as when one has completed a dispatch whose rows
+  /// others lack, all batches are void. Throws, on all ranks: `error` view_changed if the batches
+  /// are void.
+  void resume(deadline until) {
+    const std::uint64_t own = fingerprint();
+    const auto all =
+        comm_.gather_in_view(names_.dispatch, std::as_bytes(std::span{&own, 1}), until);
+    for (std::size_t i = 0; i < all.size(); i += sizeof own)
+      if (std::memcmp(&all[i], &own, sizeof own) != 0) {
+        // Calls that this one is inside of still refer to them. `begin` frees them.
+        void_agreement_ = std::move(agreement_);
+        void_channels_ = channels_.take_all();
+        throw error{errc::view_changed,
+                    concat(names_.dispatch,
+                           ": ranks are gone, and the others were in different calls; expected the "
+                           "batch to be dispatched again")};
+      }
+    if (agreement_ == nullptr) return;
+    agreement_->resume();
+    channels_.for_each([](Channel& channel) { channel.resume(); });
   }
   /// Returns what `check()` returns. If it throws, all ranks refuse the call, and this rank throws
   /// that error.
@@ -128,6 +162,13 @@ class collective_calls {
   [[nodiscard]] const channel_set<Channel>& channels() const noexcept { return channels_; }
 
  private:
+  /// Returns a hash of the calls and batches of this rank so far.
+  [[nodiscard]] std::uint64_t fingerprint() const {
+    peerbus::detail::fnv_hash hash;
+    hash.add(agreement_ == nullptr ? 0 : 1 + agreement_->number());
+    channels_.for_each([&](const Channel& channel) { channel.add_to(hash); });
+    return hash.value();
+  }
   /// Returns the room of a channel that replaces a smaller one, so that numbers of tokens that grow
   /// one by one need few channels.
   static constexpr std::size_t grown(std::size_t tokens) noexcept {
@@ -138,6 +179,9 @@ class collective_calls {
   communicator<Transport>& comm_;
   call_names names_;
   key_parts parts_;
+  std::function<bool(const error&)> recover_;
+  std::unique_ptr<call_agreement> void_agreement_;
+  std::vector<std::unique_ptr<Channel>> void_channels_;
   std::unique_ptr<call_agreement> agreement_;  ///< outlives the channels, which refer to it
   channel_set<Channel> channels_;
 };

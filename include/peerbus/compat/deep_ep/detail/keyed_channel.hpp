@@ -6,6 +6,7 @@
 #include <peerbus/compat/deep_ep/detail/call_statement.hpp>
 #include <peerbus/compat/deep_ep/detail/pending_operation.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/fnv_hash.hpp>
 
 namespace peerbus::deep_ep::detail {
 
@@ -29,6 +30,10 @@ class keyed_channel : public pending_operations {
   [[nodiscard]] virtual bool is_received(std::uint64_t /*number*/) const noexcept { return false; }
   /// Returns whether a hook or event has not been called.
   [[nodiscard]] virtual bool anything_pending() const noexcept { return false; }
+  /// Goes on in the present view of the group.
+  virtual void resume() {}
+  /// Adds how far its batches have come.
+  virtual void add_to(peerbus::detail::fnv_hash& /*hash*/) const {}
   ///@{ As in `agreeing_channels`, for an operation of this channel.
   virtual void refuse(const started_operation& /*begun*/, deadline /*until*/) {}
   virtual void finish_refusal(const started_operation& /*begun*/, deadline /*until*/) {}

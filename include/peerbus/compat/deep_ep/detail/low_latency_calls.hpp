@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -35,26 +36,81 @@ class low_latency_calls {
       : comm_{comm},
         options_{options},
         masks_{comm.size(), options.enable_shrink},
-        calls_{comm, low_latency_names, low_latency_parts} {}
+        calls_{comm, low_latency_names, low_latency_parts} {
+    if (masks_.enabled())
+      calls_.recover_by([this](const error& problem) { return goes_on_after(problem); });
+  }
+  low_latency_calls(const low_latency_calls&) = delete;
+  low_latency_calls& operator=(const low_latency_calls&) = delete;
 
   [[nodiscard]] low_latency_dispatch_result dispatch(const low_latency_dispatch_args& args) {
-    calls_.begin(args.until);
-    const auto shape = calls_.or_refuse(args.until, [&] { return checked(args); });
-    return channel_for(shape, args.until).dispatch(args, masks_.current());
+    return insist([&] {
+      calls_.begin(args.until);
+      const auto shape = calls_.or_refuse(args.until, [&] { return checked(args); });
+      return channel_for(shape, args.until).dispatch(args, masks_.current());
+    });
   }
 
   [[nodiscard]] low_latency_combine_result combine(const low_latency_combine_args& args) {
-    calls_.begin(args.until);
-    return calls_.or_refuse(args.until, [&]() -> low_latency_channel& { return checked(args); })
-        .combine(args);
+    return insist([&] {
+      calls_.begin(args.until);
+      return calls_.or_refuse(args.until, [&]() -> low_latency_channel& { return checked(args); })
+          .combine(args);
+    });
   }
 
   [[nodiscard]] tensor combine_buffer(const low_latency_handle& handle) {
     const argument what{"get_next_low_latency_combine_buffer", "handle"};
-    return calls_.channels().of(what, handle.batch).combine_buffer(what, handle.batch.number());
+    return insist([&] {
+      return calls_.channels().of(what, handle.batch).combine_buffer(what, handle.batch.number());
+    });
   }
 
   void clean(std::size_t max_tokens, std::size_t hidden, std::size_t experts) {
+    insist([&] { clean_once(max_tokens, hidden, experts); });
+  }
+
+  void barrier(const std::optional<deadline>& until) {
+    insist([&] { comm_.barrier(until.value_or(comm_.default_deadline())); });
+  }
+
+  [[nodiscard]] rank_masks& masks() noexcept { return masks_; }
+  [[nodiscard]] const rank_masks& masks() const noexcept { return masks_; }
+
+  void refuse(const error& why, const std::optional<deadline>& until) {
+    calls_.begin(until);
+    calls_.refuse(why, until);
+  }
+
+ private:
+  /// Does `call()`, and once more whenever it fails as a rank is gone, if the buffer can shrink.
+  template <class Call>
+  decltype(auto) insist(Call&& call) {
+    for (;;) try {
+        return call();
+      } catch (const error& problem) {
+        if (!goes_on_after(problem)) throw;
+      }
+  }
+  /// Goes on without the ranks that are gone, which are masked from then on.
+  /// Returns: whether that is what `problem` calls for.
+  bool goes_on_after(const error& problem) {
+    const bool is_behind =
+        problem.code() == errc::view_changed && comm_.view().number() != resumed_;
+    if (!masks_.enabled() || (problem.code() != errc::peer_dead && !is_behind)) return false;
+    for (;;) try {
+        comm_.continue_without_the_dead();
+        masks_.lose(comm_.view().gone());
+        resumed_ = comm_.view().number();
+        calls_.resume(comm_.default_deadline());
+        return true;
+      } catch (const error& another) {
+        if (another.code() == errc::unsupported) return false;  // The first one tells more.
+        if (another.code() != errc::peer_dead) throw;           // Another rank has died meanwhile.
+      }
+  }
+
+  void clean_once(std::size_t max_tokens, std::size_t hidden, std::size_t experts) {
     calls_.begin({});
     calls_.or_refuse({}, [&] {
       if (calls_.channels().anything_pending())
@@ -69,15 +125,6 @@ class low_latency_calls {
     });
   }
 
-  [[nodiscard]] rank_masks& masks() noexcept { return masks_; }
-  [[nodiscard]] const rank_masks& masks() const noexcept { return masks_; }
-
-  void refuse(const error& why, const std::optional<deadline>& until) {
-    calls_.begin(until);
-    calls_.refuse(why, until);
-  }
-
- private:
   /// Checks the arguments of a dispatch. Returns the key of its channel.
   [[nodiscard]] low_latency_key checked(const low_latency_dispatch_args& args) const {
     constexpr std::string_view call = "low_latency_dispatch";
@@ -195,6 +242,7 @@ class low_latency_calls {
   buffer_options options_;
   rank_masks masks_;
   collective_calls<Transport, low_latency_channel> calls_;
+  std::uint64_t resumed_ = comm_.view().number();  ///< the view in which calls are made
 };
 
 }  // namespace peerbus::deep_ep::detail

@@ -228,13 +228,22 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
 
   // --- combine -----------------------------------------------------------------------------------
 
-  /// Throws: `error` invalid_argument unless `topk_idx` equals that of the dispatch.
+  /// Returns whether slot `i` of a batch named an expert to which nothing was sent, or whose rank
+  /// is gone since.
+  [[nodiscard]] bool is_lost(const batch& this_batch, std::size_t i) const noexcept {
+    const std::int64_t id = this_batch.arrays.topk_idx[i];
+    return id >= 0 &&
+           (this_batch.arrays.routed[i] == -1 ||
+            !comm_.view().contains(moe_.placement().owner(static_cast<std::size_t>(id))));
+  }
+  /// Throws: `error` invalid_argument unless `topk_idx` equals that of the dispatch. Slots of ranks
+  /// that are masked or gone may be -1 instead.
   void require_same_routing(const argument& what, const batch& this_batch,
                             const const_tensor& topk_idx) const {
     require_form(what, topk_idx,
                  {{dtype::int64, dtype::int32}, {this_batch.tokens, shape().top_k}});
     for_each_id(topk_idx, this_batch.tokens * shape().top_k, [&](std::size_t i, std::int64_t id) {
-      if (id != this_batch.arrays.topk_idx[i])
+      if (id != this_batch.arrays.topk_idx[i] && (id != -1 || !is_lost(this_batch, i)))
         what.refuse(errc::invalid_argument, "has ", id, " for token ", i / shape().top_k, ", slot ",
                     i % shape().top_k, ", expected ", this_batch.arrays.topk_idx[i],
                     " as low_latency_dispatch was given");

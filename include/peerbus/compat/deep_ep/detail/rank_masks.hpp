@@ -24,6 +24,7 @@ class rank_masks {
       throw error{errc::invalid_argument, concat("low_latency_update_mask_buffer: rank is ", rank,
                                                  ", expected less than ", masks_.size())};
     masks_[rank] = masked ? 1 : 0;
+    mask_gone();
   }
   void query(const tensor& status) const {
     require_enabled("low_latency_query_mask_buffer");
@@ -34,6 +35,13 @@ class rank_masks {
   void clean() {
     require_enabled("low_latency_clean_mask_buffer");
     std::fill(masks_.begin(), masks_.end(), 0);
+    mask_gone();
+  }
+  [[nodiscard]] bool enabled() const noexcept { return enabled_; }
+  /// Masks the ranks that are gone, for good.
+  void lose(const std::vector<bool>& gone) {
+    gone_ = gone;
+    mask_gone();
   }
 
   /// Returns the masks, [ranks], or an empty span if no rank is masked.
@@ -44,6 +52,10 @@ class rank_masks {
   }
 
  private:
+  void mask_gone() noexcept {
+    for (std::size_t rank = 0; rank < gone_.size(); ++rank)
+      if (gone_[rank]) masks_[rank] = 1;
+  }
   void require_enabled(std::string_view call) const {
     if (!enabled_)
       throw error{errc::invalid_argument,
@@ -53,6 +65,7 @@ class rank_masks {
   }
 
   std::vector<std::int32_t> masks_;
+  std::vector<bool> gone_;  ///< empty while all ranks are there
   bool enabled_;
 };
 

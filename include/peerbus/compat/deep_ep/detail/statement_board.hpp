@@ -39,6 +39,7 @@ class statement_board {
                   deadline until)
       : title_{title},
         group_{comm},
+        view_{comm.view().number()},
         window_{make_any_window(
             comm, {.bytes = 2 * comm.size() * entry_bytes, .signals = (1 + words) * comm.size()},
             until)} {}
@@ -56,7 +57,7 @@ class statement_board {
   /// Begins a round: tells all ranks `own`, and waits for the statements of all.
   /// Throws: `error` that names the missing ranks. The communicator is then poisoned.
   void exchange(const call_statement& own, deadline until) {
-    group_.require_healthy(title_);
+    group_.require_healthy(title_, view_);
     ++round_;
     const std::size_t offset = entry_at(group_.rank(), round_);
     std::memcpy(window_->local() + offset, &own, sizeof own);
@@ -65,6 +66,13 @@ class statement_board {
     require(window_->signal_each(group_.peers(), signal_of(group_.rank()), round_));
     for (const rank_id peer : group_.peers())
       require(window_->wait_at(group_.rank(), signal_of(peer), round_, until, peer));
+  }
+
+  /// Goes on in the present view of the group. Rounds of the earlier view are over, and those that
+  /// follow have higher numbers.
+  void resume() noexcept {
+    view_ = group_.view().number();
+    round_ = view_ << 32U;
   }
 
   /// Makes this rank's word `word` at least `value` at all peers.
@@ -108,6 +116,7 @@ class statement_board {
 
   std::string_view title_;
   rank_group& group_;
+  std::uint64_t view_;
   std::unique_ptr<any_window> window_;
   std::uint64_t round_ = 0;  ///< rounds of statements so far
 };

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus {
+
+/// The ranks that take part in the operations of a group. View 0 has all ranks. Each later one is
+/// agreed on by its members (`communicator::continue_without_the_dead`) and has fewer. Ranks keep
+/// their numbers. A rank may miss a view in which nothing was completed, so that numbers may be
+/// left out, but ranks that are in a view of the same number have the same view.
+class group_view {
+ public:
+  /// Makes view 0 of `ranks` ranks.
+  explicit group_view(std::size_t ranks) : group_view{0, ranks, std::vector<bool>(ranks)} {}
+
+  /// Makes view `number` of those of `ranks` ranks that are not `gone`: [ranks].
+  group_view(std::uint64_t number, std::size_t ranks, std::vector<bool> gone)
+      : number_{number}, gone_{std::move(gone)} {
+    for (const rank_id rank : all_ranks{ranks})
+      if (!gone_[rank.index()]) members_.push_back(rank);
+  }
+
+  /// Returns the number of the view.
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+  /// Returns the ranks that take part, in ascending order, the caller included.
+  [[nodiscard]] std::span<const rank_id> members() const noexcept { return members_; }
+  /// Returns whether `rank`, one of the group, takes part.
+  [[nodiscard]] bool contains(rank_id rank) const noexcept { return !gone_[rank.index()]; }
+  /// Returns for each rank of the group whether it takes no part any more: [ranks].
+  [[nodiscard]] const std::vector<bool>& gone() const noexcept { return gone_; }
+
+ private:
+  std::uint64_t number_;
+  std::vector<bool> gone_;
+  std::vector<rank_id> members_;
+};
+
+}  // namespace peerbus

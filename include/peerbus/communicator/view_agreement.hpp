@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/communicator/group_view.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/core/wait.hpp>
+
+namespace peerbus::detail {
+
+/// The agreement of the living ranks of a group on who goes on, without a coordinator. Each rank
+/// writes on a board of its own, which all ranks read, and a board outlives its rank.
+///
+/// A rank writes the set of ranks that are gone, as it knows it, and the number of its view. It
+/// adds what others have written, and writes again when its set has grown. Sets only grow. A rank
+/// decides as soon as every rank outside its set has written the same set: the next view is without
+/// that set, and its number follows the highest number written beside it. Each rank writes a set
+/// once only, with one number, so whoever decides on a set decides on the same view. If ranks
+/// decide on different sets, because one of them died meanwhile, then the smaller set's view needs
+/// the dead rank in each operation; nothing is completed in it, and its members come back with the
+/// larger set. tests/model/view_agreement.pml checks that.
+///
+/// It needs a reliable notice of death: a rank that the membership reports as ended does nothing
+/// any more.
+///
+/// Threads: one call at a time per rank.
+class view_agreement {
+ public:
+  /// The most bytes that a rank gives in `gather`.
+  static constexpr std::size_t most_bytes = 1024;
+
+  /// Returns the bytes of the board of a rank. Zeroed memory is a board.
+  [[nodiscard]] static constexpr std::size_t board_bytes(std::size_t ranks) noexcept {
+    return sizeof(board) + words_of(ranks) * sizeof(std::atomic<std::uint64_t>);
+  }
+
+  /// Makes the agreement of a group whose ranks have these boards: [ranks], each of
+  /// `board_bytes(ranks)`, aligned to 64 bytes. The boards outlive it.
+  view_agreement(std::shared_ptr<membership> members, std::vector<std::byte*> boards,
+                 const wait_thresholds& thresholds)
+      : members_{std::move(members)}, boards_{std::move(boards)}, thresholds_{thresholds} {}
+
+  /// Returns the view that the living ranks of `present`, this rank's view, agree on: without those
+  /// that have ended or left, or `present` if none has. Collective among the living ranks. From
+  /// when the call knows of them, the membership takes no notice of ranks that are gone.
+  /// Cost: each rank writes its board once for each set that it knows, and reads all.
+  /// Throws: `error` timed_out that names the ranks which did not come; view_changed if the others
+  /// went on without this rank.
+  [[nodiscard]] group_view agree(const group_view& present, deadline until);
+
+  /// Returns what the members of `view` give as `own`, equally many bytes each, up to `most_bytes`,
+  /// in the order of their ranks. Collective among them.
+  /// Cost: a signal, and a wait for each member.
+  /// Throws: `error` peer_dead or timed_out, with the rank that did not come; mismatch if ranks do
+  /// something else than `doing`; invalid_argument if there are too many bytes.
+  [[nodiscard]] std::vector<std::byte> gather(const group_view& view, std::string_view doing,
+                                              std::span<const std::byte> own, deadline until);
+
+ private:
+  /// What a rank writes: `revised` counts how often it has written, and `begun` how often it has
+  /// begun to, so that a reader sees whether what it read belongs together. `gathered` counts its
+  /// gifts, which lie in `given` in turn. Behind the board follow the bits of the ranks that are
+  /// gone.
+  struct board {
+    signal_word revised;
+    std::atomic<std::uint64_t> begun;
+    std::atomic<std::uint64_t> view;
+    signal_word gathered;
+    struct gift {
+      std::atomic<std::uint64_t> what;  ///< a hash of the purpose and the number of bytes
+      std::array<std::byte, most_bytes> bytes;
+    };
+    std::array<gift, 2> given;
+  };
+
+  /// What a rank reads on a board.
+  struct record {
+    std::uint64_t revision = 0;
+    std::uint64_t view = 0;
+    std::vector<bool> gone;
+  };
+
+  [[nodiscard]] static constexpr std::size_t words_of(std::size_t ranks) noexcept {
+    return (ranks + 63) / 64;
+  }
+  [[nodiscard]] board& board_of(rank_id rank) const noexcept;
+  [[nodiscard]] std::atomic<std::uint64_t>* gone_of(rank_id rank) const noexcept;
+  [[nodiscard]] rank_id own() const noexcept { return members_->rank(); }
+
+  /// Writes the board of this rank.
+  void write(const std::vector<bool>& gone, std::uint64_t view) noexcept;
+  /// Returns what `rank` has written last, without a set if it is writing.
+  [[nodiscard]] record read(rank_id rank) const;
+  /// Adds the ranks that have ended to `gone`. Returns whether there were any.
+  bool add_ended(std::vector<bool>& gone) const noexcept;
+  /// Adds `more` to `gone`. Returns whether it had ranks that `gone` has not.
+  bool add(std::vector<bool>& gone, const std::vector<bool>& more) const noexcept;
+  /// Waits until `word` of `rank` is at least `value`, or a rank outside `gone` has ended.
+  [[nodiscard]] errc wait(signal_word& word, std::uint64_t value, const std::vector<bool>& gone,
+                          deadline until) const noexcept;
+
+  std::shared_ptr<membership> members_;
+  std::vector<std::byte*> boards_;
+  wait_thresholds thresholds_;
+  std::uint64_t gathers_ = 0;  ///< those of the view in `gathered_in_`, and the number of that view
+  std::uint64_t gathered_in_ = 0;
+};
+
+}  // namespace peerbus::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/communicator/view_agreement.ipp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/communicator/view_agreement.hpp>
+#include <peerbus/core/fnv_hash.hpp>
+#include <peerbus/core/placed.hpp>
+#include <peerbus/core/text.hpp>
+
+namespace peerbus::detail {
+
+PEERBUS_INLINE view_agreement::board& view_agreement::board_of(rank_id rank) const noexcept {
+  return *placed<board>(boards_[rank.index()]);
+}
+
+PEERBUS_INLINE std::atomic<std::uint64_t>* view_agreement::gone_of(rank_id rank) const noexcept {
+  return placed<std::atomic<std::uint64_t>>(boards_[rank.index()] + sizeof(board));
+}
+
+PEERBUS_INLINE void view_agreement::write(const std::vector<bool>& gone,
+                                          std::uint64_t view) noexcept {
+  board& mine = board_of(own());
+  const std::uint64_t revision = mine.revised.value() + 1;
+  // order: relaxed, before the releases below, whose values a reader acquires before it reads
+  // `begun` again.
+  mine.begun.store(revision, std::memory_order_relaxed);
+  mine.view.store(view, std::memory_order_release);
+  std::atomic<std::uint64_t>* const words = gone_of(own());
+  for (std::size_t word = 0; word < words_of(gone.size()); ++word) {
+    std::uint64_t bits = 0;
+    for (std::size_t i = word * 64; i < std::min(gone.size(), word * 64 + 64); ++i)
+      bits |= static_cast<std::uint64_t>(gone[i]) << i % 64;
+    words[word].store(bits, std::memory_order_release);
+  }
+  mine.revised.raise(revision);
+}
+
+PEERBUS_INLINE view_agreement::record view_agreement::read(rank_id rank) const {
+  board& theirs = board_of(rank);
+  record found;
+  found.revision = theirs.revised.value();
+  // order: acquire; pairs with the releases in `write`.
+  found.view = theirs.view.load(std::memory_order_acquire);
+  std::vector<bool> gone(boards_.size());
+  const std::atomic<std::uint64_t>* const words = gone_of(rank);
+  for (std::size_t i = 0; i < gone.size(); ++i)
+    gone[i] = (words[i / 64].load(std::memory_order_acquire) >> i % 64 & 1U) != 0;
+  // order: relaxed; the acquires above come first.
+  if (theirs.begun.load(std::memory_order_relaxed) == found.revision) found.gone = std::move(gone);
+  return found;
+}
+
+PEERBUS_INLINE bool view_agreement::add(std::vector<bool>& gone,
+                                        const std::vector<bool>& more) const noexcept {
+  bool has_grown = false;
+  for (std::size_t i = 0; i < more.size(); ++i) {
+    if (!more[i] || gone[i]) continue;
+    gone[i] = has_grown = true;
+    members_->exclude(rank_id{i});
+  }
+  return has_grown;
+}
+
+PEERBUS_INLINE bool view_agreement::add_ended(std::vector<bool>& gone) const noexcept {
+  bool has_grown = false;
+  for (const rank_id rank : all_ranks{gone.size()}) {
+    if (rank == own() || gone[rank.index()] || members_->state(rank) == rank_state::running)
+      continue;
+    gone[rank.index()] = has_grown = true;
+    members_->exclude(rank);
+  }
+  return has_grown;
+}
+
+PEERBUS_INLINE errc view_agreement::wait(signal_word& word, std::uint64_t value,
+                                         const std::vector<bool>& gone,
+                                         deadline until) const noexcept {
+  return word.wait_at_least(value, until, thresholds_, [&]() noexcept {
+    for (const rank_id rank : all_ranks{gone.size()})
+      if (rank != own() && !gone[rank.index()] && members_->state(rank) != rank_state::running)
+        return errc::peer_dead;
+    return errc::ok;
+  });
+}
+
+PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadline until) {
+  std::vector<bool> gone = present.gone();
+  for (bool is_written = false;;) {
+    bool has_grown = add_ended(gone);
+    std::uint64_t number = present.number();
+    std::optional<rank_id> awaited;
+    std::uint64_t revision = 0;
+    for (const rank_id rank : all_ranks{gone.size()}) {
+      if (rank == own() || gone[rank.index()]) continue;
+      const record theirs = read(rank);
+      if (!theirs.gone.empty() && theirs.gone[own().index()])
+        throw error{errc::view_changed, concat("the other ranks went on without ", own(),
+                                               ", which ", rank, " took for gone")};
+      has_grown = add(gone, theirs.gone) || has_grown;
+      number = std::max(number, theirs.view);
+      if (theirs.gone == gone || awaited) continue;
+      awaited = rank;
+      revision = theirs.revision + 1;
+    }
+    if (has_grown || !is_written) {
+      if (gone == present.gone()) return present;
+      write(gone, present.number());
+      is_written = true;
+      continue;
+    }
+    if (!awaited) return {number + 1, gone.size(), std::move(gone)};
+    if (wait(board_of(*awaited).revised, revision, gone, until) != errc::timed_out) continue;
+    std::vector<rank_id> without;
+    for (const rank_id rank : all_ranks{gone.size()})
+      if (gone[rank.index()] && present.contains(rank)) without.push_back(rank);
+    throw error{errc::timed_out,
+                concat("going on without ", describe_ranks(without), ": ", *awaited,
+                       " runs, but has not called continue_without_the_dead")};
+  }
+}
+
+PEERBUS_INLINE std::vector<std::byte> view_agreement::gather(const group_view& view,
+                                                             std::string_view doing,
+                                                             std::span<const std::byte> own_bytes,
+                                                             deadline until) {
+  if (own_bytes.size() > most_bytes)
+    throw error{errc::invalid_argument, concat(doing, ": ", own_bytes.size(),
+                                               " bytes given, expected at most ", most_bytes)};
+  fnv_hash what;
+  for (const char letter : doing) what.add(static_cast<unsigned char>(letter));
+  what.add(own_bytes.size());
+  // In a view that broke, some ranks may have given once more than others.
+  if (gathered_in_ != view.number()) {
+    gathered_in_ = view.number();
+    gathers_ = gathered_in_ << 32;
+  }
+  const std::uint64_t turn = ++gathers_;
+  // A rank gives for this turn when it has read everything of the one before, whose place the next
+  // turn has.
+  board& mine = board_of(own());
+  std::copy(own_bytes.begin(), own_bytes.end(), mine.given[turn % 2].bytes.begin());
+  // order: relaxed; the signal publishes it.
+  mine.given[turn % 2].what.store(what.value(), std::memory_order_relaxed);
+  mine.gathered.raise(turn);
+  std::vector<std::byte> all;
+  all.reserve(view.members().size() * own_bytes.size());
+  for (const rank_id rank : view.members()) {
+    board& theirs = board_of(rank);
+    if (const errc code = wait(theirs.gathered, turn, view.gone(), until); code != errc::ok)
+      throw error{code, concat("view ", view.number(), ": waited for ", rank,
+                               code == errc::peer_dead ? "; " : "", members_->describe_missing())};
+    const auto& given = theirs.given[turn % 2];
+    if (given.what.load(std::memory_order_relaxed) != what.value())  // order: relaxed; as above.
+      throw error{errc::mismatch, concat(doing, ": ", rank, " does something else")};
+    const std::byte* const first = given.bytes.data();
+    all.insert(all.end(), first, first + own_bytes.size());
+  }
+  return all;
+}
+
+}  // namespace peerbus::detail

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+#include <peerbus.h>
+#include <signal.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/core/bf16.hpp>
+
+#include "embed_c/ranks_of_c.hpp"
+#include "support/ranks.hpp"
+
+namespace embed_c {
+namespace {
+
+using peerbus::bf16;
+using test::expect_equal;
+
+constexpr std::size_t hidden = 64;
+
+/// Four ranks, of which the first is killed after a dispatch.
+void go_on(peerbus_comm* comm) {
+  const std::uint64_t rank = peerbus_comm_rank(comm);
+  peerbus_exchange_config config{};
+  config.struct_bytes = sizeof config;
+  config.experts = 4;
+  config.hidden = hidden;
+  config.top_k = 2;
+  config.max_tokens = 1;
+  config.in_flight = 1;
+  peerbus_exchange* exchange = nullptr;
+  ok(peerbus_exchange_create(comm, &config, 0, &exchange), "exchange");
+  const std::vector<bf16> token(hidden, bf16{1.0F});
+  const std::array<std::int64_t, 2> experts{0, static_cast<std::int64_t>(1 + rank % 3)};
+  const std::array<float, 2> weights{0.75F, 0.25F};
+  std::vector<bf16> out(hidden);
+  peerbus_dispatch_args sent{};
+  sent.struct_bytes = sizeof sent;
+  sent.expert_id_bits = 64;
+  sent.count = 1;
+  sent.tokens = token.data();
+  sent.experts = experts.data();
+  sent.weights = weights.data();
+  peerbus_combine_args sum{};
+  sum.struct_bytes = sizeof sum;
+  sum.count = 1;
+  sum.out = out.data();
+  peerbus_received received{};
+  received.struct_bytes = sizeof received;
+  const auto dispatch = [&] {
+    ok(peerbus_dispatch(exchange, &sent, &received), "dispatch");
+    auto* const outputs = static_cast<bf16*>(received.outputs);
+    for (std::uint64_t block = 0; block < received.blocks; ++block)
+      for (std::uint64_t source = 0; source < received.ranks; ++source) {
+        const std::uint64_t place = block * received.ranks + source;
+        for (std::uint64_t i = 0; i < received.counts[place] * hidden; ++i)
+          outputs[received.first_rows[place] * hidden + i] = bf16{4.0F};
+      }
+  };
+  const auto expect_sum = [&](float wanted) {
+    for (const bf16 value : out) expect_equal(static_cast<float>(value), wanted, "a sum");
+  };
+  dispatch();
+  ok(peerbus_comm_barrier(comm, 0), "barrier");
+  if (rank == 0) ::raise(SIGKILL);
+  fails(peerbus_combine(exchange, received.ticket, &sum), PEERBUS_PEER_DEAD, "rank 0 died");
+  expect_equal(peerbus_comm_rank_state(comm, 0), 2, "state of rank 0");
+  expect_equal(peerbus_comm_is_member(comm, 0), 1, "membership of rank 0");
+  ok(peerbus_comm_continue(comm, 0), "continue");
+  expect_equal(peerbus_comm_view(comm), std::uint64_t{1}, "view");
+  expect_equal(peerbus_comm_is_member(comm, 0), 0, "membership of rank 0");
+  expect_equal(peerbus_comm_is_member(comm, 3), 1, "membership of rank 3");
+  fails(peerbus_dispatch(exchange, &sent, &received), PEERBUS_VIEW_CHANGED, "view 1 of 3 ranks");
+  fails(peerbus_exchange_resume(exchange, 3, 0, nullptr), PEERBUS_INVALID_ARGUMENT, "lost");
+  peerbus_completed completed{};
+  ok(peerbus_exchange_resume(exchange, PEERBUS_LOST_RENORMALISED, 0, &completed), "resume");
+  expect_equal(completed.received, std::uint64_t{1}, "batches that all have received");
+  expect_equal(completed.combined, std::uint64_t{0}, "batches that all have combined");
+  ok(peerbus_combine(exchange, received.ticket, &sum), "combine");
+  expect_sum(4.0F);  // The weight of the slot that is left has grown to 1.
+  dispatch();
+  ok(peerbus_combine(exchange, received.ticket, &sum), "combine");
+  expect_sum(4.0F);
+  ok(peerbus_comm_barrier(comm, 0), "barrier");
+  peerbus_comm* rest = nullptr;
+  ok(peerbus_comm_survivors(comm, nullptr, &rest), "survivors");
+  expect_equal(peerbus_comm_size(rest), std::uint64_t{3}, "survivors");
+  expect_equal(peerbus_comm_rank(rest), rank - 1, "rank among the survivors");
+  ok(peerbus_comm_barrier(rest, 0), "barrier of the survivors");
+  ok(peerbus_comm_destroy(&rest), "destroy");
+  peerbus_exchange_destroy(&exchange);
+}
+
+}  // namespace
+
+TEST_CASE("ranks of C go on without one that was killed") {
+  CHECK(run(4, kind::processes, go_on) == 128 + SIGKILL);
+  CHECK(peerbus_comm_view(nullptr) == 0);
+  CHECK(peerbus_comm_is_member(nullptr, 0) == 0);
+  CHECK(peerbus_comm_rank_state(nullptr, 0) == -1);
+  CHECK(peerbus_comm_continue(nullptr, 0) == PEERBUS_INVALID_ARGUMENT);
+}
+
+}  // namespace embed_c

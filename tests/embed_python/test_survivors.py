@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: MIT
+"""Groups that lose ranks and go on: exchanges, and the low-latency calls of a buffer that shrinks."""
+
+import os
+import signal
+import threading
+import unittest
+
+import numpy
+
+import peerbus
+import peerbus.deep_ep as deep_ep
+from ranks import bf16, main, raises, run, widened
+
+EXPERTS, HIDDEN, TOP_K = 8, 128, 2
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def inputs_of(rank, count=4):
+    """Returns the tokens of a rank as bits, their experts and weights: sums of them are exact."""
+    draw = numpy.random.default_rng(rank)
+    x = bf16(numpy.repeat(draw.integers(1, 8, [count, 1]), HIDDEN, 1))
+    ids = numpy.array([draw.permutation(EXPERTS)[:TOP_K] for _ in range(count)], numpy.int64)
+    return x, ids, numpy.full([count, TOP_K], 0.5, numpy.float32)
+
+
+def expected(x, ids, members, size):
+    """Returns the sums of tokens whose experts multiply by 1 + their number, over living experts."""
+    lives = numpy.isin(ids * size // EXPERTS, members)
+    return widened(x) * (0.5 * (ids + 1) * lives).sum(1, keepdims=True).astype(numpy.float32)
+
+
+def by_exchange():
+    comm = peerbus.Communicator()
+    exchange = comm.exchange(experts=EXPERTS, hidden=HIDDEN, top_k=TOP_K, max_tokens=4)
+    x, ids, weights = inputs_of(comm.rank)
+
+    def dispatch():
+        received = exchange.dispatch(x, ids, weights)
+        for block, expert in enumerate(received.expert_ids):
+            rows = slice(received.first_rows[block, 0],
+                         received.first_rows[block, 0] + received.counts[block].sum())
+            received.outputs[rows] = bf16(widened(received.row_data[rows]) * (expert + 1))
+        return received
+
+    def check(sums):
+        assert (widened(sums) == expected(x, ids, comm.view.members, comm.size)).all()
+
+    check(exchange.combine(dispatch(), len(x)))
+    received = dispatch()
+    comm.barrier()
+    if comm.rank == 2:
+        die()
+    raises(peerbus.PeerDead, "rank 2 died", exchange.combine, received, len(x))
+    raises(peerbus.Poisoned, "rank 2 died", comm.barrier)
+    assert comm.health()[2] == "died" and comm.view == (0, (0, 1, 2, 3))
+    assert comm.continue_without_the_dead() == (1, (0, 1, 3))
+    raises(peerbus.ViewChanged, "view 1 of 3 ranks", exchange.dispatch, x, ids, weights)
+    raises(peerbus.ViewChanged, "survivors", comm.all_reduce, numpy.ones(4, numpy.float32))
+    raises(ValueError, "lost", exchange.resume, "found")
+    assert exchange.resume() == (2, 1) and exchange.awaits_combine(received)
+    check(exchange.combine(received, len(x)))
+    check(exchange.combine(dispatch(), len(x)))
+    comm.barrier()
+    rest = comm.survivors()
+    assert (rest.rank, rest.size) == ((0, 1, 3).index(comm.rank), 3)
+    assert (rest.all_reduce(numpy.full(4, rest.rank, numpy.float32)) == 3).all()
+    rest.barrier()
+
+
+def by_buffer():
+    comm = peerbus.Communicator()
+    buffer = deep_ep.Buffer(comm, low_latency_mode=True, enable_shrink=True)
+    x, ids, weights = inputs_of(comm.rank)
+    status = numpy.zeros(comm.size, numpy.int32)
+    gone = set()
+
+    def require_masks():
+        buffer.low_latency_query_mask_buffer(status)
+        assert set(status.nonzero()[0]) == gone, (status, gone)
+
+    def leave(where, ranks):
+        gone.update(ranks)
+        if comm.rank not in ranks:
+            return False
+        if where.startswith("kill"):
+            die()
+        buffer.destroy()
+        comm.destroy()
+        return True
+
+    own = numpy.arange(EXPERTS // comm.size) + comm.rank * EXPERTS // comm.size
+    for use_hook in (False, True):
+        for use_fp8 in (False, True):  # Each takes memory of its own, also when ranks are gone.
+            if not gone and leave("leave before dispatch", {1}):
+                return
+            received, counts, handle, _, hook = buffer.low_latency_dispatch(
+                x, ids, 4, EXPERTS, use_fp8=use_fp8, return_recv_hook=use_hook)
+            if use_hook:
+                hook()
+            require_masks()
+            came = [r for r in range(comm.size) if r not in gone]
+            wanted = [sum((inputs_of(r)[1] == expert).sum() for r in came) for expert in own]
+            assert (counts == wanted).all(), (counts, wanted)
+            if gone == {1} and leave("kill before combine", {3}):
+                return
+            rows = received[0] if use_fp8 else received
+            outputs = numpy.zeros(rows.shape, numpy.uint16)
+            for e, expert in enumerate(own):
+                if use_fp8:
+                    sent = numpy.concatenate([widened(inputs_of(r)[0])[(inputs_of(r)[1] == expert).any(1)]
+                                              for r in range(comm.size) if r in came])
+                else:
+                    sent = widened(rows[e, :counts[e]])
+                outputs[e, :counts[e]] = bf16(sent * (expert + 1))
+            for _ in range(2):  # The handle is combined again.
+                sums, _, hook = buffer.low_latency_combine(outputs, ids, weights, handle,
+                                                           return_recv_hook=use_hook)
+                if use_hook:
+                    hook()
+                require_masks()
+                assert (widened(sums) == expected(x, ids, [r for r in range(comm.size) if r not in gone],
+                                                  comm.size)).all()
+            if len(gone) == 2 and leave("kill before clean", {5}):
+                return
+            buffer.clean_low_latency_buffer(4, HIDDEN, EXPERTS)
+            require_masks()
+    buffer.low_latency_clean_mask_buffer()
+    require_masks()  # What is gone stays masked.
+
+
+def killed_anywhere():
+    """One rank is killed at some moment, also inside a call, and the others go on by themselves."""
+    comm = peerbus.Communicator()
+    buffer = deep_ep.Buffer(comm, low_latency_mode=True, enable_shrink=True)
+    x, ids, weights = inputs_of(comm.rank)
+    buffer.low_latency_dispatch(x, ids, 4, EXPERTS, use_fp8=False)
+    if comm.rank == 1:
+        threading.Timer(float(os.environ["AFTER"]), die).start()
+    whole, left = (expected(x, ids, members, comm.size) for members in (range(4), (0, 2, 3)))
+    rounds, view = 0, 0
+    while rounds < 6:
+        try:
+            rows, counts, handle, _, _ = buffer.low_latency_dispatch(x, ids, 4, EXPERTS, use_fp8=False)
+            outputs = numpy.zeros(rows.shape, numpy.uint16)
+            for e in range(len(counts)):
+                expert = comm.rank * EXPERTS // comm.size + e
+                outputs[e, :counts[e]] = bf16(widened(rows[e, :counts[e]]) * (expert + 1))
+            sums, _, _ = buffer.low_latency_combine(outputs, ids, weights, handle)
+        except peerbus.ViewChanged:  # On all ranks: they were in different calls.
+            rounds, view = 0, comm.view.number
+            continue
+        got = widened(sums)
+        assert (got == left).all() if rounds else ((got == whole).all(1) | (got == left).all(1)).all()
+        # Ranks that went on inside a call did so in the same one.
+        if comm.view.number != view:
+            rounds, view = 1, comm.view.number
+        elif view:
+            rounds += 1
+
+
+class Tests(unittest.TestCase):
+    def test_exchange(self):
+        run(4, by_exchange, killed=(2,))
+
+    def test_buffer(self):
+        run(8, by_buffer, killed=(3, 5))
+
+    def test_killed_anywhere(self):
+        for after in (0.0001, 0.002, 0.005, 0.011):
+            with self.subTest(after=after):
+                run(4, killed_anywhere, killed=(1,), AFTER=str(after))
+
+
+if __name__ == "__main__":
+    main(globals())
