@@ -43,7 +43,8 @@
 //
 // Abstracted. All reasons are one. Bounds that differ, which each rank finds by comparing, are left
 // out, and so are layouts with slots (one_phase), staging and `settle`, lanes, outputs, and exchanges in
-// two levels (refuse_ahead, await_called). A combine is one call: an objection in combine_recv is that
+// two levels (refuse_ahead, await_called). Ranks are those of one view: what the ranks that are left do
+// after a failure (exchange_core::resume) is not here. A combine is one call: an objection in combine_recv is that
 // rank's own and tells nobody.
 
 #ifndef RANKS

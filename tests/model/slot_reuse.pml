@@ -48,7 +48,7 @@
 // these). A board that all ranks read, as more than four ranks over a direct transport have, is modelled
 // as a copy for each reader; a signal there is no earlier than any of the copies. With slots, a rank
 // that has nothing for a peer sends its counts all the same. Codecs, streaming stores, weights of a combine and
-// exchanges in two levels are left out.
+// exchanges in two levels are left out, and so is `resume`, by which ranks go on in a later view.
 //
 // tests/moe/reuse_model_test.cpp has more kinds of calls, refusals and three batches in flight, over
 // orders that are given or drawn at random.

@@ -55,8 +55,8 @@ class collective_calls {
   /// Goes on in the present view of the communicator, inside the call that has failed. Collective
   /// among its ranks. If all of them are in the same call, and have come equally far with earlier
   /// ones, the call is begun again. Otherwise, as when one has completed a dispatch whose rows
-  /// others lack, all batches are void. Throws, on all ranks: `error` view_changed if the batches
-  /// are void.
+  /// others lack, all batches are void.
+  /// Throws, on all ranks: `error` view_changed if the batches are void.
   void resume(deadline until) {
     const std::uint64_t own = fingerprint();
     const auto all =
