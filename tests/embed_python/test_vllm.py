@@ -336,6 +336,61 @@ def killed():
     assert bool(rank.manager.query_fault())
 
 
+def lost(rank, ranks, x, weights, ids):
+    """Returns the exact output of each token without the experts of ranks."""
+    few, more = divmod(EXPERTS, rank.size)
+    owners = numpy.repeat(range(rank.size), [few + (r < more) for r in range(rank.size)])
+    return expected(x, weights, numpy.where(numpy.isin(owners[ids], list(ranks)), -1, ids))
+
+
+def goes_on():
+    """A rank masks another one. Then rank 1 dies with batches of all kinds under way, and the others go on
+    without its experts."""
+    rank = Rank()
+    manager, all_kernels = rank.manager, list(kernels(rank))
+    mine = {3} if rank.rank == 0 else set()
+
+    def check(gone):
+        for name, kernel in all_kernels:
+            batch = rank.tokens(3)
+            assert (kernel.layer(*batch) == lost(rank, gone, *batch)).all(), name
+
+    check(set())
+    for other in mine:
+        manager.update_mask(other)
+    check(mine)
+    raises(ValueError, "mask itself", manager.update_mask, rank.rank)
+    raises(ValueError, "rank is 4, expected 0 to 3", manager.update_mask, 4)
+    pending = []
+    for _, kernel in all_kernels[1:]:  # Of two layouts.
+        batch = rank.tokens(2)
+        given = rank.given(*batch)
+        pending.append((kernel, batch, given, kernel.prepare(*given)[1]))
+    rank.comm.barrier()
+    if rank.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    raises(peerbus.PeerDead, "rank 1", rank.comm.barrier)
+    assert bool(manager.query_fault())  # Before the manager has met it.
+    manager.continue_without_the_dead()
+    assert not manager.query_fault() and rank.comm.view == (1, (0, 2, 3))
+    for _, _, _, receiver in pending:
+        raises(peerbus.ViewChanged, "dispatch its tokens again", receiver)
+    for kernel, batch, given, _ in pending:  # Again with the same tensors.
+        receiver = kernel.prepare(*given)[1]
+        out = kernel.finalize(receiver, *given[1:], 2)()
+        assert (out == lost(rank, mine | {1}, *batch)).all()
+    check(mine | {1})
+    manager.update_mask(3, False) if mine else manager.update_mask(1)
+    raises(ValueError, "rank 1 would be active", manager.update_mask, 1, masked=False)
+    check({1})
+    x, weights, ids = rank.given(*rank.tokens(2), alike=True)
+    raises(peerbus.ViewChanged, "survivors", manager.dispatch, x, weights, ids)
+    rest = rank.vllm.All2AllManager(rank.comm.survivors())
+    assert len(rest.dispatch(x, weights, ids)[0]) == 2 * 3
+    check({1})
+    rank.comm.barrier()
+
+
 def manager():
     """All tokens go to all ranks, and sums come back; vLLM's default, AgRsAll2AllManager, does that."""
     rank = Rank()
@@ -385,8 +440,9 @@ CALLED = {
         "dispatch_router_logits": "hidden_states router_logits is_sequence_parallel extra_tensors",
         "dispatch": "hidden_states topk_weights topk_ids is_sequence_parallel extra_tensors",
         "combine": "hidden_states is_sequence_parallel", "set_num_sms": "num_sms", "max_sms_used": "",
-        "query_fault": "", "clean_buffers": "", "commit_staged_state": "", "destroy": "",
-        "all_gatherv": "input_ dim sizes", "reduce_scatterv": "input_ dim sizes"},
+        "query_fault": "", "update_mask": "rank masked", "clean_buffers": "",
+        "commit_staged_state": "", "destroy": "", "all_gatherv": "input_ dim sizes",
+        "reduce_scatterv": "input_ dim sizes"},
     "PrepareAndFinalize": {
         "topk_indices_dtype": "", "max_num_tokens_per_rank": "", "num_dispatchers": "",
         "output_is_reduced": "", "supports_async": "", "supports_deferred_moe_finalize": "",
@@ -488,6 +544,9 @@ class Tests(unittest.TestCase):
                 self.assertNotIn("rank 0 ended", str(caught.exception))
                 self.assertNotIn("rank 2 ended", str(caught.exception))
 
+    def test_goes_on_without_a_dead_rank(self):
+        run(4, goes_on, killed=(1,))
+
     def test_vllm_is_there(self):
         run(4, in_vllm, fresh=True)
 
@@ -496,6 +555,7 @@ class Tests(unittest.TestCase):
         for function in (layers, quantized, placements, refusals, hooks, manager):
             with self.subTest(function=function.__name__):
                 run(3, function, TENSORS="torch")
+        run(4, goes_on, killed=(1,), TENSORS="torch")
 
     def test_interface(self):
         from peerbus.engines import vllm

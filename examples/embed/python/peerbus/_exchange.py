@@ -136,6 +136,7 @@ class Exchange(c.Object):
         found = c.Completed()
         c.check(c.lib.peerbus_exchange_resume(self, c.place("lost", lost, LOST), c.nanoseconds(timeout),
                                               ctypes.byref(found)))
+        self._sent.clear()  # Nobody reads what was under way any more.
         return Completed(found.received, found.combined)
 
     def awaits_combine(self, received):

@@ -18,10 +18,17 @@ _KINDS = {"bf16": _BF16, "int8_per_token": _INT8, "fp8_f32": _E4M3, "fp8_rounded
 
 
 class Watch:
-    """A context for calls that keeps, as `fault`, the first failure after which a group cannot go on: a
-    rank died, did not answer in time, or the connection to it broke."""
+    """What the dispatchers over a communicator share.
 
-    fault = None
+    A context for calls that keeps, as `fault`, the first failure after which a group cannot go on: a
+    rank died, did not answer in time, or the connection to it broke. `exchanges` has the view in which
+    each exchange is used, in the order in which they were made; `masked` the ranks to which this one
+    sends nothing.
+    """
+
+    def __init__(self):
+        self.fault, self.exchanges, self.masked = None, {}, frozenset()
+        self._counts = None  # A window in which ranks say how many exchanges they have.
 
     def __enter__(self):
         return self
@@ -30,6 +37,79 @@ class Watch:
         if self.fault is None and isinstance(problem, (c.PeerDead, c.TimedOut, c.Unreachable,
                                                        c.Poisoned)):
             self.fault = problem
+
+    def is_faulty(self, comm):
+        """Returns whether a call has failed, a rank of the view has died or left, or an exchange is not
+        resumed."""
+        view, health = comm.view, comm.health()
+        return self.fault is not None or any(health[rank] != "runs" for rank in view.members) or \
+            any(used_in != view.number for used_in in self.exchanges.values())
+
+    def mask(self, comm, ranks):
+        """Sets `masked`. Local. Raises `ValueError` if `ranks` has this one, or lacks one that is gone, as
+        ranks do not come back."""
+        if comm.rank in ranks:
+            raise ValueError(f"rank {comm.rank} would mask itself, expected it to be active")
+        back = set(range(comm.size)).difference(comm.view.members, ranks)
+        if back:
+            raise ValueError(f"rank {min(back)} would be active, which is gone")
+        self.masked = frozenset(ranks)
+
+    def continue_without_the_dead(self, comm, timeout=None):
+        """Collective among the living: goes on without the ranks that have died or left, also if more do
+        so meanwhile, and resumes the exchanges. Returns their batches as `resume` does. Errors as of
+        `Communicator.continue_without_the_dead`."""
+        while True:
+            comm.continue_without_the_dead(timeout)
+            try:
+                return self.resume(comm, timeout)
+            except c.PeerDead:
+                pass
+
+    def resume(self, comm, timeout=None):
+        """Collective: resumes the exchanges in the present view. Returns how many batches all ranks have
+        combined, by exchange. Forgets `fault`."""
+        for exchange in list(self.exchanges)[self._common(comm, timeout):]:
+            self.forget(exchange)
+        combined, number = {}, comm.view.number
+        for exchange, used_in in self.exchanges.items():
+            if used_in != number:
+                combined[exchange] = exchange.resume(timeout=timeout).combined
+                self.exchanges[exchange] = number
+        self.fault = None
+        return combined
+
+    def prepare(self, comm, timeout=None):
+        """Collective, before an exchange is made: takes the memory that `resume` needs, once."""
+        if self._counts is None and len(comm.near_ranks) == comm.size:
+            self._counts = comm.window(8, timeout=timeout)
+
+    def _common(self, comm, timeout):
+        """Collective: returns how many exchanges all ranks have. When a rank dies while one is made, some
+        others may have it and some not, and so with the window: those who have it read 0 of the others."""
+        def said(rank):
+            return self._counts.part(rank).view(numpy.int64)
+
+        if self._counts is not None:
+            said(comm.rank)[0] = 1 + len(self.exchanges)
+        comm.barrier(timeout)
+        if self._counts is None:
+            return len(self.exchanges)
+        least = min(int(said(rank)[0]) for rank in comm.view.members)
+        if least == 0:
+            self.close()
+        return max(least - 1, 0)
+
+    def forget(self, exchange):
+        """Destroys an exchange."""
+        self.exchanges.pop(exchange, None)
+        exchange.destroy()
+
+    def close(self):
+        """Releases what `prepare` took."""
+        if self._counts is not None:
+            self._counts.destroy()
+            self._counts = None
 
 
 class Once:
@@ -61,7 +141,7 @@ class TokenDispatcher:
     Rank r of `comm` has E // R experts, the first E % R ranks one more, in order. `in_flight`
     micro-batches of a layout and codec may be under way at once. `relay` and `same_bits` as in
     `peerbus.Exchange`, except that the layout slots is never relayed. `timeout` is the time limit of each
-    call, by default that of `comm`. `watch` is the `Watch` that keeps failures.
+    call, by default that of `comm`. `watch` is the `Watch` of `comm`, by default one of its own.
     """
 
     def __init__(self, comm, experts, hidden, max_tokens, in_flight=2, relay="automatic",
@@ -71,9 +151,10 @@ class TokenDispatcher:
         self._relay = relay
         self._exchanges = {}
         few, more = divmod(experts, comm.size)
+        self._owners = numpy.repeat(numpy.arange(comm.size), few + (numpy.arange(comm.size) < more))
         self.first_expert = comm.rank * few + min(comm.rank, more)
         self.local_experts = few + (comm.rank < more)
-        self.watch = watch or Watch()
+        self.watch, self._owns_watch = watch or Watch(), watch is None
 
     def send(self, layout, x, topk_ids, topk_weights, codec="bf16"):
         """Collective: begins a dispatch and returns a `Batch`.
@@ -83,12 +164,13 @@ class TokenDispatcher:
         padded, compact, rank_major or slots, `codec` bf16, int8_per_token, fp8_f32, fp8_rounded or
         fp8_ue8m0. `x` must not change until `receive` has returned.
 
-        Waits for no rank, except when an argument is bad here, and in the first batch of a layout and
-        codec, for which all ranks take memory.
+        Ids of experts of ranks that `watch` masks count as -1. Waits for no rank, except when an argument
+        is bad here, and in the first batch of a layout and codec, for which all ranks take memory.
         """
         with self.watch:
             exchange = self._exchange(layout, topk_ids, codec)
-            pending = exchange.start_dispatch(x, topk_ids, topk_weights, timeout=self.timeout)
+            pending = exchange.start_dispatch(x, self._unmasked(topk_ids), topk_weights,
+                                              timeout=self.timeout)
         return Batch(self, exchange, layout, x, topk_weights, pending)
 
     def refuse_dispatch(self, layout, topk_ids, codec="bf16"):
@@ -97,19 +179,41 @@ class TokenDispatcher:
         with self.watch:
             self._exchange(layout, topk_ids, codec).refuse_dispatch(self.timeout)
 
+    def _unmasked(self, topk_ids):
+        """Returns the ids with -1 for experts of ranks that are masked."""
+        if not self.watch.masked:
+            return topk_ids
+        try:
+            ids = numpy.asarray(topk_ids)
+            experts = numpy.flatnonzero(numpy.isin(self._owners, list(self.watch.masked)))
+            return like(topk_ids, numpy.where(numpy.isin(ids, experts), -1, ids).astype(ids.dtype))
+        except Exception:
+            return topk_ids  # The exchange refuses them on all ranks.
+
+    def resume(self, timeout=None):
+        """Collective: goes on in the present view, after `Communicator.continue_without_the_dead`, with
+        all dispatchers of the `watch`. Batches from before are void: their calls raise `ViewChanged`, and
+        their tokens are sent anew. Returns how many batches all ranks have combined, the same on all, by
+        layout and codec: ranks that have combined more send again those behind."""
+        combined = self.watch.resume(self.comm, timeout)
+        return {key: combined[exchange] for key, exchange in self._exchanges.items()
+                if exchange in combined}
+
     def _exchange(self, layout, topk_ids, codec):
         if self._exchanges is None:
             raise c.InvalidArgument(1, "the TokenDispatcher was destroyed")
         c.place("layout", layout, LAYOUTS)
         c.place("codec", codec, tuple(_KINDS))
         key = layout, codec
-        if key not in self._exchanges:
+        if self._exchanges.get(key) not in self.watch.exchanges:
+            self.watch.prepare(self.comm, self.timeout)
             shape = getattr(topk_ids, "shape", ())
-            self._exchanges[key] = Exchange(
+            self._exchanges[key] = made = Exchange(
                 self.comm, layout=layout, codec=codec, experts=self.experts, hidden=self.hidden,
                 top_k=shape[1] if len(shape) == 2 else 1,  # Other ranks have others: all refuse.
                 max_tokens=self.max_tokens, in_flight=self.in_flight, same_bits=self.same_bits,
                 relay="never" if layout == "slots" else self._relay, timeout=self.timeout)
+            self.watch.exchanges[made] = self.comm.view.number
         return self._exchanges[key]
 
     def destroy(self):
@@ -117,7 +221,9 @@ class TokenDispatcher:
         that has happened before."""
         exchanges, self._exchanges = self._exchanges, None
         for exchange in (exchanges or {}).values():
-            exchange.destroy()
+            self.watch.forget(exchange)
+        if self._owns_watch:
+            self.watch.close()
 
 
 class Batch:
@@ -139,10 +245,20 @@ class Batch:
     def __init__(self, dispatcher, exchange, layout, x, weights, pending):
         self._dispatcher, self._exchange, self._layout = dispatcher, exchange, layout
         self._x, self._pending, self.stage = x, pending, "sent"
+        self._sent_in = dispatcher.watch.exchanges[exchange]
         self.count = x.shape[0]
         self._weights = _plain(weights).copy()  # The caller's may change.
 
+    @property
+    def is_void(self):
+        """Whether ranks have gone on without others since the batch was sent, so that it is lost."""
+        owner = self._dispatcher
+        return owner._exchanges is not None and owner.watch.exchanges.get(self._exchange) != self._sent_in
+
     def _require(self, name, stage):
+        if self.is_void:
+            raise c.ViewChanged(12, f"{name} was called on a batch of view {self._sent_in}, before ranks "
+                                    "went on without others: dispatch its tokens again")
         if self.stage != stage:
             raise c.InvalidArgument(1, f"{name} was called on a batch that is {self.stage}, expected "
                                        f"it to be {stage}: send, receive, send_back, finish is the order")
@@ -272,7 +388,9 @@ class Batch:
         """Collective: does the second half of what was begun, so that the memory can be taken again. What
         comes is lost."""
         try:
-            if self.stage == "sent":
+            if self.is_void:
+                pass
+            elif self.stage == "sent":
                 self.receive()
             elif self.stage == "sent back":
                 self.finish()

@@ -68,12 +68,15 @@ class PeerbusFleet(_Fleet):
     - HIGH_THROUGHPUT: [1, N, H], the N rows that came, and their slots.
 
     Slots name local experts, int64, -1 for others. `FleetAlgoKnobQuantization` takes FP8E4M3, alone or with
-    UE8M0. Other knobs of a fleet are about queues, memory and faults, and change nothing here.
+    UE8M0, `FleetAlgoKnobFaultTolerance` the time limit of `reconcile_active_mask`. Other knobs of a fleet
+    are about queues and memory, and change nothing here.
     `num_experts` need not divide. `relay` and `same_bits` as in `peerbus.Exchange`.
-    """
 
-    supports_fault_tolerance = False
-    active_mask_epoch = 0
+    When a rank has died, calls raise `PeerDead`, and `query_fault()` is true. All living ranks then call
+    `reconcile_active_mask`, and new handles work without the experts of the dead, whose share of the sums
+    is left out. Handles from before then raise `ViewChanged`. `completed` is the number of combines that all
+    ranks had completed: what comes after them is dispatched anew, by ranks that had completed more too.
+    """
 
     def __init__(self, bootstrap, params, algo_knobs=(), *, relay="automatic", same_bits=False,
                  timeout=None):
@@ -86,6 +89,8 @@ class PeerbusFleet(_Fleet):
         self.layout = "rank_major" if params.algorithm.name == "HIGH_THROUGHPUT" else \
             {"EXPERT_MAJOR": "padded", "RANK_MAJOR": "slots"}[params.layout.name]
         self._options = dict(same_bits=same_bits, timeout=timeout, relay=relay)
+        self._reconcile_timeout = getattr(_indexed(algo_knobs).get("FleetAlgoKnobFaultTolerance"),
+                                          "reconcile_timeout_s", None)
         self._dispatcher = None
         self._join()
 
@@ -104,6 +109,7 @@ class PeerbusFleet(_Fleet):
         self._dispatcher = TokenDispatcher(
             comm, self.params.num_experts, self.params.token_hidden_size,
             self.params.max_tokens_per_rank, **self._options)
+        self.completed = 0
 
     @property
     def dispatcher(self):
@@ -123,10 +129,66 @@ class PeerbusFleet(_Fleet):
         self.bootstrap = bootstrap
         self._join()
 
+    @property
+    def supports_fault_tolerance(self):
+        """Whether the fleet can go on without ranks: if all are on one host."""
+        return len(self.dispatcher.comm.near_ranks) == self.dispatcher.comm.size
+
+    @property
+    def active_mask_epoch(self):
+        """The number of the view, which grows when ranks go on without others."""
+        return self.dispatcher.comm.view.number
+
+    def query_active_mask(self, out=None):
+        """Returns which ranks this one sends to, int32 [world]: 1 is active, 0 is masked or gone. In `out`,
+        if that is given, otherwise a tensor of torch if the program has imported it. A rank that has died
+        is active until `reconcile_active_mask`. Local."""
+        dispatcher, torch = self.dispatcher, sys.modules.get("torch")
+        mask = numpy.zeros(dispatcher.comm.size, numpy.int32)
+        mask[list(set(dispatcher.comm.view.members) - dispatcher.watch.masked)] = 1
+        if out is not None and tuple(out.shape) != mask.shape:
+            raise ValueError(f"out has shape {list(out.shape)}, expected {list(mask.shape)}")
+        mask = mask if torch is None or isinstance(out, numpy.ndarray) else torch.from_numpy(mask)
+        if out is None:
+            return mask
+        out[:] = mask
+        return out
+
     def query_fault(self):
-        """Returns whether a call of this rank has failed because a rank died, did not answer or cannot be
-        reached."""
-        return self.dispatcher.watch.fault is not None
+        """Returns whether a rank has died or left and the group has not gone on yet, or a call of this rank
+        has failed because a rank did not answer or cannot be reached. Local."""
+        return self.dispatcher.watch.is_faulty(self.dispatcher.comm)
+
+    def set_active_mask(self, mask):
+        """Sets which ranks this one sends to, [world]: 1 is active. Those that are 0 get no rows of its
+        tokens, whose sums then lack their experts; they still take part in all calls. Local, from the
+        next dispatch on. Raises `ValueError` if this rank is 0, or one that is gone is 1."""
+        comm, given = self.dispatcher.comm, numpy.asarray(mask)
+        if given.shape != (comm.size,) or not numpy.isin(given, (0, 1)).all():
+            raise ValueError(f"mask is {given.tolist()}, expected 0 or 1 for each of {comm.size} ranks")
+        self.dispatcher.watch.mask(comm, numpy.flatnonzero(given == 0).tolist())
+
+    def reconcile_active_mask(self, timeout_s=None):
+        """Collective among the living: goes on without the ranks that have died or left, forgets the masks
+        of the others, and returns the mask, the same on all ranks. No other call is under way. If ranks are
+        gone, the batches of handles are void. The time limit, of each wait, is by default that of
+        `FleetAlgoKnobFaultTolerance`. Raises `TimedOut` if a living rank does not call, after which all
+        may call again if ranks are gone, and `ViewChanged` on a rank that the others went on without."""
+        dispatcher = self.dispatcher
+        limit = self._reconcile_timeout if timeout_s is None else timeout_s
+        # A fleet has one exchange, or none before its first dispatch.
+        for combined in dispatcher.watch.continue_without_the_dead(dispatcher.comm, limit).values():
+            self.completed = combined
+        self.clear_faults()
+        return self.query_active_mask()
+
+    def clear_faults(self, readmit=False):
+        """Makes all ranks active that are not gone. Local. `readmit` is not supported: ranks do not come
+        back."""
+        if readmit:
+            raise c.Error(9, "clear_faults was called with readmit, which is not supported: ranks do not "
+                             "come back yet")
+        self.dispatcher.watch.masked = frozenset()
 
     def destroy(self):
         """Releases the memory. Does nothing if that has happened before."""
@@ -221,8 +283,9 @@ class PeerbusHandle(_Handle):
 
     def complete(self):
         """Collective: completes a combine that is split. Does nothing otherwise."""
-        if self._batch is not None and self._batch.stage == "sent back":
-            self._batch.finish()
+        batch = self._batch
+        if batch is not None and (batch.stage == "sent back" or batch.stage == "given up" and batch.is_void):
+            batch.finish()
 
     def destroy(self):
         """Does nothing: the memory is the fleet's."""

@@ -186,12 +186,30 @@ class All2AllManager(All2AllManagerBase):
     # --- state ---
 
     def query_fault(self):
-        """Returns whether a call of this rank has failed because a rank died, did not answer or cannot be
-        reached, after which calls of the same ranks raise `Poisoned`. A bool of the engine's kind of
-        tensor."""
-        failed = self._watch.fault is not None
+        """Returns whether a rank has died or left and the group has not gone on yet, or a call of this rank
+        has failed because a rank did not answer or cannot be reached, after which calls of the same ranks
+        raise `Poisoned`. A bool of the engine's kind of tensor."""
+        failed = self._watch.is_faulty(self.comm)
         torch = sys.modules.get("torch")
         return numpy.bool_(failed) if torch is None else torch.tensor(failed)
+
+    def update_mask(self, rank, masked=True):
+        """Lets prepare send nothing of this rank's tokens to `rank`, whose experts their sums then lack, or
+        again if not `masked`. Local, from the next batch on; `rank` still takes part in all calls. Raises
+        `ValueError` if it is this rank, none of the group, or one that is gone and not `masked`."""
+        if not 0 <= rank < self.world_size:
+            raise ValueError(f"rank is {rank}, expected 0 to {self.world_size - 1}")
+        gone = frozenset(range(self.world_size)).difference(self.comm.view.members)
+        ranks = self._watch.masked | gone
+        self._watch.mask(self.comm, ranks | {rank} if masked else ranks - {rank})
+
+    def continue_without_the_dead(self, timeout=None):
+        """Collective among the living ranks of the group, all of one host, after a call has raised
+        `PeerDead`: prepare / finalize work again, without the experts of the dead. Batches that were under
+        way raise `ViewChanged`, and are prepared anew. `dispatch`, `combine`, `all_gatherv` and
+        `reduce_scatterv` raise it too: they need a manager over `comm.survivors()`. `timeout` and errors
+        as of `Communicator.continue_without_the_dead`."""
+        self._watch.continue_without_the_dead(self.comm, timeout)
 
     def set_num_sms(self, num_sms):
         """Does nothing: there are no SMs here."""
@@ -209,6 +227,7 @@ class All2AllManager(All2AllManagerBase):
 
     def destroy(self):
         """Releases the handles, and communicators that were not given."""
+        self._watch.close()
         for each in (*self._handles.values(), *self._own):
             each.destroy()
         self._handles.clear()

@@ -120,8 +120,9 @@ class PrepareAndFinalize(FusedMoEPrepareAndFinalizeModular):
             raise
         batch = self._dispatcher.send(self._layout, a1, places, weights, codec)
         batch.ids, waiting = topk_ids, self._waiting()
-        for each in [each for each in waiting if each.ids is topk_ids and each.stage == "received"]:
-            waiting.remove(each)  # Its experts raised, and the engine has filled the ids again.
+        for each in [each for each in waiting
+                     if each.is_void or each.ids is topk_ids and each.stage == "received"]:
+            waiting.remove(each)  # Ranks are gone, or its experts raised and the ids are filled again.
         waiting.append(batch)
 
         def receive():
