@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/communicator/survivors.hpp>
@@ -98,7 +99,12 @@ const group_view& communicator<Transport>::continue_without_the_dead() {
 
 template <transport Transport>
 const group_view& communicator<Transport>::continue_without_the_dead(deadline until) {
-  group_view next = agreement("continue_without_the_dead").agree(view(), until);
+  // If a call has failed, as a connection of the bootstrap was closed, the end of the process may
+  // be noticed a moment later.
+  constexpr std::chrono::milliseconds moment{500};
+  group_view next =
+      agreement("continue_without_the_dead")
+          .agree(view(), is_poisoned() ? deadline::after(moment) : deadline::after({}), until);
   if (next.number() == view().number()) return view();
   bus_.boot().go_on({next.members().begin(), next.members().end()},
                     [known = std::weak_ptr{self_}](deadline limit) {

@@ -116,6 +116,12 @@ class rank_group {
   /// Cost: two loads.
   /// Threads: any.
   void require_healthy(std::string_view doing, std::uint64_t view = 0) const;
+  /// Returns whether the communicator is unusable.
+  /// Threads: any.
+  [[nodiscard]] bool is_poisoned() const noexcept {
+    // order: relaxed; guards nothing that the caller reads.
+    return poisoned_.load(std::memory_order_relaxed);
+  }
   /// Returns whether the ranks are threads of one process.
   [[nodiscard]] bool are_threads() const noexcept {
     return boot_->addresses() == address_space::shared;

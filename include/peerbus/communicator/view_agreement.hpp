@@ -55,12 +55,13 @@ class view_agreement {
       : members_{std::move(members)}, boards_{std::move(boards)}, thresholds_{thresholds} {}
 
   /// Returns the view that the living ranks of `present`, this rank's view, agree on: without those
-  /// that have ended or left, or `present` if none has. Collective among the living ranks. From
-  /// when the call knows of them, the membership takes no notice of ranks that are gone.
+  /// that have ended or left, or `present` if none does so before `noticed`. Collective among the
+  /// living ranks. From when the call knows of them, the membership takes no notice of ranks that
+  /// are gone.
   /// Cost: each rank writes its board once for each set that it knows, and reads all.
   /// Throws: `error` timed_out that names the ranks which did not come; view_changed if the others
   /// went on without this rank.
-  [[nodiscard]] group_view agree(const group_view& present, deadline until);
+  [[nodiscard]] group_view agree(const group_view& present, deadline noticed, deadline until);
 
   /// Returns what the members of `view` give as `own`, equally many bytes each, up to `most_bytes`,
   /// in the order of their ranks. Collective among them.

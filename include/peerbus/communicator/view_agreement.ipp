@@ -86,7 +86,8 @@ PEERBUS_INLINE errc view_agreement::wait(signal_word& word, std::uint64_t value,
   });
 }
 
-PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadline until) {
+PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadline noticed,
+                                                deadline until) {
   std::vector<bool> gone = present.gone();
   for (bool is_written = false;;) {
     bool has_grown = add_ended(gone);
@@ -106,7 +107,12 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
       revision = theirs.revision + 1;
     }
     if (has_grown || !is_written) {
-      if (gone == present.gone()) return present;
+      if (gone == present.gone()) {
+        constexpr std::uint64_t never_written = ~std::uint64_t{0};
+        if (wait(board_of(own()).revised, never_written, gone, noticed) == errc::timed_out)
+          return present;
+        continue;
+      }
       write(gone, present.number());
       is_written = true;
       continue;
