@@ -42,6 +42,7 @@ class low_latency_calls {
   }
   low_latency_calls(const low_latency_calls&) = delete;
   low_latency_calls& operator=(const low_latency_calls&) = delete;
+  ~low_latency_calls() = default;
 
   [[nodiscard]] low_latency_dispatch_result dispatch(const low_latency_dispatch_args& args) {
     return insist([&] {
