@@ -17,13 +17,14 @@ namespace peerbus {
 /// left out, but ranks that are in a view of the same number have the same view.
 class group_view {
  public:
-  /// Makes view 0 of `ranks` ranks.
-  explicit group_view(std::size_t ranks) : group_view{0, ranks, std::vector<bool>(ranks)} {}
+  /// Makes view 0 of `rank_count` ranks.
+  explicit group_view(std::size_t rank_count)
+      : group_view{0, rank_count, std::vector<bool>(rank_count)} {}
 
-  /// Makes view `number` of those of `ranks` ranks that are not `gone`: [ranks].
-  group_view(std::uint64_t number, std::size_t ranks, std::vector<bool> gone)
+  /// Makes view `number` of those of `rank_count` ranks that are not `gone`: [ranks].
+  group_view(std::uint64_t number, std::size_t rank_count, std::vector<bool> gone)
       : number_{number}, gone_{std::move(gone)} {
-    for (const rank_id rank : all_ranks{ranks})
+    for (const rank_id rank : all_ranks{rank_count})
       if (!gone_[rank.index()]) members_.push_back(rank);
   }
 
