@@ -72,6 +72,7 @@
 #include <peerbus/moe/engine/relay_attachments.ipp>
 #include <peerbus/moe/engine/relay_combine.ipp>
 #include <peerbus/moe/engine/relay_engine.ipp>
+#include <peerbus/moe/engine/resume.ipp>
 #include <peerbus/moe/engine/set_up.ipp>
 #include <peerbus/moe/engine/use_index.ipp>
 #include <peerbus/moe/expert_map.ipp>

@@ -275,4 +275,5 @@ class exchange_core final : public exchange_engine {
 #ifndef PEERBUS_COMPILED
 #include <peerbus/moe/engine/exchange_core.ipp>  // IWYU pragma: keep
 #include <peerbus/moe/engine/late_weights.ipp>   // IWYU pragma: keep
+#include <peerbus/moe/engine/resume.ipp>         // IWYU pragma: keep
 #endif
