@@ -39,7 +39,7 @@ struct the_token {
 
   the_token() {
     oracle::random draw{7};
-    for (std::size_t i = 0; i < hidden; ++i) 
+    for (std::size_t i = 0; i < hidden; ++i)
       values.emplace_back(static_cast<float>(draw.unit() * 4 - 2));
   }
 };
