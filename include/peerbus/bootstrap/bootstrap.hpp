@@ -91,8 +91,7 @@ class bootstrap {
   /// Returns the states of the ranks. The membership may outlive the bootstrap.
   [[nodiscard]] const std::shared_ptr<membership>& members() const noexcept { return members_; }
   /// Returns whether `allgather` works among the ranks that are left once others are gone, by
-  /// `go_on`. Those of processes
-  /// that met on one host do, and those of threads.
+  /// `go_on`. Bootstraps of processes that met on one host do that, and those of threads.
   [[nodiscard]] virtual bool can_go_on() const noexcept { return false; }
   /// Makes later calls of `allgather` ones of `ranks`, ascending and the caller among them, which
   /// know that the other ranks are gone. Their contributions are then empty. `meet` makes a

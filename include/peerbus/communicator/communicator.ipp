@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 
 #include <peerbus/communicator/communicator.hpp>
@@ -79,8 +78,7 @@ void communicator<Transport>::barrier(deadline until) {
   // Dissemination barrier: in round k each rank signals the rank that is 2^k places after it. After
   // the last round every rank has heard from every other rank, directly or through others.
   const auto members = view().members();
-  const auto place = static_cast<std::size_t>(
-      std::lower_bound(members.begin(), members.end(), rank()) - members.begin());
+  const std::size_t place = view().place_of(rank());
   std::size_t distance = 1;
   for (std::size_t round = 0; distance < members.size(); ++round, distance *= 2) {
     const auto id = static_cast<signal_id>(round);

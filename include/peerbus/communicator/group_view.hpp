@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -32,6 +33,11 @@ class group_view {
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   /// Returns the ranks that take part, in ascending order, the caller included.
   [[nodiscard]] std::span<const rank_id> members() const noexcept { return members_; }
+  /// Returns the place of `member` among `members()`.
+  [[nodiscard]] std::size_t place_of(rank_id member) const noexcept {
+    return static_cast<std::size_t>(std::lower_bound(members_.begin(), members_.end(), member) -
+                                    members_.begin());
+  }
   /// Returns whether `rank`, one of the group, takes part.
   [[nodiscard]] bool contains(rank_id rank) const noexcept { return !gone_[rank.index()]; }
   /// Returns for each rank of the group whether it takes no part any more: [ranks].

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <span>
 
@@ -16,10 +15,8 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> survivors(rank_group& group,
   if (group.are_threads())
     throw error{errc::unsupported, "survivors: the ranks are threads, expected processes"};
   const deadline limit = until.value_or(group.default_deadline());
-  const auto members = group.view().members();
-  const auto place = std::lower_bound(members.begin(), members.end(), group.rank());
   return bootstrap_by_all_gather(
-      static_cast<std::size_t>(place - members.begin()), members.size(),
+      group.view().place_of(group.rank()), group.view().members().size(),
       [&](std::span<const std::byte> own) { return group.gather_in_view("survivors", own, limit); },
       [](const tcp_settings&, deadline) -> std::unique_ptr<bootstrap> {
         throw error{errc::unsupported, "survivors: the ranks are on several hosts, expected one"};

@@ -72,10 +72,10 @@ class view_agreement {
                                               std::span<const std::byte> own, deadline until);
 
  private:
-  /// What a rank writes: `revised` counts how often it has written, and `begun` how often it has
-  /// begun to, so that a reader sees whether what it read belongs together. `gathered` counts its
-  /// gifts, which lie in `given` in turn. Behind the board follow the bits of the ranks that are
-  /// gone.
+  /// The memory in which a rank writes for all others: `revised` counts how often it has written,
+  /// and `begun` how often it has begun to, so that a reader sees whether what it read belongs
+  /// together. `gathered` counts its gifts, which lie in `given` in turn. Behind the board follow
+  /// the bits of the ranks that are gone.
   struct board {
     signal_word revised;
     std::atomic<std::uint64_t> begun;
@@ -88,7 +88,7 @@ class view_agreement {
     std::array<gift, 2> given;
   };
 
-  /// What a rank reads on a board.
+  /// A board as another rank has read it.
   struct record {
     std::uint64_t revision = 0;
     std::uint64_t view = 0;
@@ -106,6 +106,10 @@ class view_agreement {
   void write(const std::vector<bool>& gone, std::uint64_t view) noexcept;
   /// Returns what `rank` has written last, without a set if it is writing.
   [[nodiscard]] record read(rank_id rank) const;
+  /// Returns whether another rank, outside `gone`, has ended.
+  [[nodiscard]] bool has_ended(rank_id rank, const std::vector<bool>& gone) const noexcept {
+    return rank != own() && !gone[rank.index()] && members_->state(rank) != rank_state::running;
+  }
   /// Adds the ranks that have ended to `gone`. Returns whether there were any.
   bool add_ended(std::vector<bool>& gone) const noexcept;
   /// Adds `more` to `gone`. Returns whether it had ranks that `gone` has not.

@@ -67,8 +67,7 @@ PEERBUS_INLINE bool view_agreement::add(std::vector<bool>& gone,
 PEERBUS_INLINE bool view_agreement::add_ended(std::vector<bool>& gone) const noexcept {
   bool has_grown = false;
   for (const rank_id rank : all_ranks{gone.size()}) {
-    if (rank == own() || gone[rank.index()] || members_->state(rank) == rank_state::running)
-      continue;
+    if (!has_ended(rank, gone)) continue;
     gone[rank.index()] = has_grown = true;
     members_->exclude(rank);
   }
@@ -80,8 +79,7 @@ PEERBUS_INLINE errc view_agreement::wait(signal_word& word, std::uint64_t value,
                                          deadline until) const noexcept {
   return word.wait_at_least(value, until, thresholds_, [&]() noexcept {
     for (const rank_id rank : all_ranks{gone.size()})
-      if (rank != own() && !gone[rank.index()] && members_->state(rank) != rank_state::running)
-        return errc::peer_dead;
+      if (has_ended(rank, gone)) return errc::peer_dead;
     return errc::ok;
   });
 }

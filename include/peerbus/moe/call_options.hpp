@@ -54,7 +54,7 @@ struct dispatch_options {
   std::size_t bound = 0;              ///< no more than max_tokens; 0: max_tokens
 };
 
-/// What becomes of a slot of the routing whose expert was at a rank that is gone.
+/// The treatment of a slot of the routing whose expert was at a rank that is gone.
 enum class lost_experts : std::uint8_t {
   dropped,       ///< it is left out, with its weight, as if it were -1
   renormalised,  ///< it is left out, and the other weights of the dispatch grow to the same sum

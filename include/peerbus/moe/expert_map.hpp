@@ -55,12 +55,9 @@ class expert_map {
     return has_lost() && lost_[holder(physical_expert)];
   }
 
-  /// Takes the experts of the ranks for lost that are not `members`.
+  /// Takes the experts of the ranks for lost that are `gone`: [ranks].
   /// Cost: allocates.
-  void lose(std::span<const rank_id> members, std::size_t ranks) {
-    lost_.assign(ranks, true);
-    for (const rank_id member : members) lost_[member.index()] = false;
-  }
+  void lose(const std::vector<bool>& gone) { lost_ = gone; }
   /// Lets routing name only the first `routable` logical experts. The others are places that no
   /// expert has.
   void limit(std::size_t routable) noexcept { routable_ = routable; }
