@@ -5,11 +5,13 @@
 #include <peerbus/bootstrap/detail/launch_ancestor.ipp>
 #include <peerbus/bootstrap/detail/star_bootstrap.ipp>
 #include <peerbus/bootstrap/environment.ipp>
+#include <peerbus/bootstrap/join_running.ipp>
 #include <peerbus/bootstrap/launch_environment.ipp>
 #include <peerbus/bootstrap/local.ipp>
 #include <peerbus/bootstrap/membership.ipp>
 #include <peerbus/bootstrap/split.ipp>
 #include <peerbus/bootstrap/threads.ipp>
+#include <peerbus/bootstrap/with_vacancies.ipp>
 #include <peerbus/codec/logfmt10.ipp>
 #include <peerbus/collective/channels.ipp>
 #include <peerbus/collective/detail/algorithm_choice.ipp>
@@ -41,6 +43,7 @@
 #include <peerbus/collective/run_request.ipp>
 #include <peerbus/collective/send_recv.ipp>
 #include <peerbus/collective/team.ipp>
+#include <peerbus/communicator/admission.ipp>
 #include <peerbus/communicator/near_groups.ipp>
 #include <peerbus/communicator/rank_group.ipp>
 #include <peerbus/communicator/subset.ipp>
@@ -91,6 +94,7 @@
 #include <peerbus/moe/relay.ipp>
 #include <peerbus/transport/detail/memory_limit.ipp>
 #include <peerbus/transport/direct.ipp>
+#include <peerbus/transport/fault/plan.ipp>
 #include <peerbus/transport/loopback.ipp>
 #include <peerbus/transport/planes/far_bootstrap.ipp>
 #include <peerbus/transport/planes/group.ipp>

@@ -186,6 +186,11 @@ class bootstrap {
   [[nodiscard]] std::vector<contribution> allgather_of_the_rest(contribution own_part,
                                                                 deadline until,
                                                                 std::string_view doing);
+  /// Makes `allgather_of_the_rest` that of `met`, whose rank i is rank `ranks[i]` here.
+  void go_on_with(std::vector<rank_id> ranks, std::unique_ptr<bootstrap> met) noexcept;
+  /// Returns the subgroup `ranks`, as `make_subgroup` does, of the ranks of `go_on`.
+  [[nodiscard]] std::unique_ptr<bootstrap> subgroup_of_the_rest(const std::vector<rank_id>& ranks,
+                                                                deadline until);
   /// Calls `set_neighbours` for a group whose ranks are all near each other.
   void set_one_host(std::size_t cores_here);
 
@@ -201,6 +206,9 @@ class bootstrap {
   [[nodiscard]] virtual std::unique_ptr<bootstrap> make_rest(
       const std::vector<rank_id>& ranks, rank_id member,
       const std::function<std::unique_ptr<bootstrap>(deadline until)>& meet, deadline until);
+
+  /// Returns the bootstrap of the ranks of `go_on`.
+  [[nodiscard]] bootstrap& of_the_rest(deadline until);
 
   std::shared_ptr<membership> members_;
   std::shared_ptr<idle_work> idle_ = std::make_shared<idle_work>();

@@ -51,6 +51,7 @@ PEERBUS_INLINE void require_equal_lists(const std::vector<std::vector<rank_id>>&
   // of all its members.
   for (const rank_id rank : all_ranks{lists.size()}) {
     const auto& list = lists[rank.index()];
+    if (list.empty()) continue;  // The rank is gone.
     require_equal(list.front(), rank);
     if (list.front() == rank)
       for (const rank_id member : list) require_equal(rank, member);
@@ -75,15 +76,35 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> bootstrap::make_rest(
   return meet(until);
 }
 
-PEERBUS_INLINE std::vector<bootstrap::contribution> bootstrap::allgather_of_the_rest(
-    contribution own_part, deadline until, std::string_view doing) {
+PEERBUS_INLINE bootstrap& bootstrap::of_the_rest(deadline until) {
   if (!of_the_rest_) {
     const auto place = std::lower_bound(rest_.begin(), rest_.end(), rank()) - rest_.begin();
     of_the_rest_ = make_rest(rest_, rank_id{static_cast<std::size_t>(place)}, meet_rest_, until);
   }
+  return *of_the_rest_;
+}
+
+PEERBUS_INLINE void bootstrap::go_on_with(std::vector<rank_id> ranks,
+                                          std::unique_ptr<bootstrap> met) noexcept {
+  rest_ = std::move(ranks);
+  of_the_rest_ = std::move(met);
+}
+
+PEERBUS_INLINE std::unique_ptr<bootstrap> bootstrap::subgroup_of_the_rest(
+    const std::vector<rank_id>& ranks, deadline until) {
+  std::vector<rank_id> places;
+  for (const rank_id member : ranks)
+    places.emplace_back(
+        static_cast<std::size_t>(std::find(rest_.begin(), rest_.end(), member) - rest_.begin()));
+  return of_the_rest(until).subgroup(places, until);
+}
+
+PEERBUS_INLINE std::vector<bootstrap::contribution> bootstrap::allgather_of_the_rest(
+    contribution own_part, deadline until, std::string_view doing) {
+  bootstrap& group = of_the_rest(until);
   std::vector<contribution> all(size());
   try {
-    auto given = of_the_rest_->allgather(std::move(own_part), until, doing);
+    auto given = group.allgather(std::move(own_part), until, doing);
     for (std::size_t i = 0; i < rest_.size(); ++i) all[rest_[i].index()] = std::move(given[i]);
   } catch (const error& problem) {
     throw error{problem.code(), detail::concat(detail::describe_ranks(rest_),
@@ -113,9 +134,13 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> bootstrap::subgroup(const std::vector<
   const auto all = gather_or_refuse(*this, "subgroup", std::move(own_list),
                                     detail::objection_to_list(ranks, rank(), size()), until);
   std::vector<std::vector<rank_id>> lists;
-  for (const contribution& given : all) {
-    auto& list = lists.emplace_back(given.bytes.size() / sizeof(rank_id));
-    std::memcpy(list.data(), given.bytes.data(), list.size() * sizeof(rank_id));
+  for (const rank_id giver : all_ranks{all.size()}) {
+    const auto& bytes = all[giver.index()].bytes;
+    auto& list = lists.emplace_back(bytes.size() / sizeof(rank_id));
+    if (members()->is_excluded(giver)) continue;
+    if (!list.empty()) std::memcpy(list.data(), bytes.data(), list.size() * sizeof(rank_id));
+    if (const auto problem = detail::objection_to_list(list, giver, size()))
+      throw agreed_error{*problem};
   }
   detail::require_equal_lists(lists);
 

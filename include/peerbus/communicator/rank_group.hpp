@@ -48,6 +48,10 @@ class rank_group {
   [[nodiscard]] std::size_t size() const noexcept { return boot_->size(); }
   /// Returns all ranks in ascending order, the caller included.
   [[nodiscard]] all_ranks ranks() const noexcept { return all_ranks{size()}; }
+  /// Returns the states of the ranks, which change by themselves.
+  [[nodiscard]] const std::shared_ptr<membership>& members() const noexcept {
+    return boot_->members();
+  }
   /// Returns the ranks that take part in operations now.
   [[nodiscard]] const group_view& view() const noexcept { return view_; }
   /// Returns the other ranks of the view in the order in which operations visit them. Unless

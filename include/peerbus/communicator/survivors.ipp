@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <span>
+#include <string>
+#include <vector>
 
-#include <peerbus/bootstrap/by_all_gather.hpp>
+#include <peerbus/bootstrap/detail/awaited_members.hpp>
+#include <peerbus/bootstrap/detail/offered_place.hpp>
+#include <peerbus/bootstrap/environment.hpp>
+#include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/communicator/survivors.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
 
 namespace peerbus {
 
@@ -15,13 +24,23 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> survivors(rank_group& group,
   if (group.are_threads())
     throw error{errc::unsupported, "survivors: the ranks are threads, expected processes"};
   const deadline limit = until.value_or(group.default_deadline());
-  return bootstrap_by_all_gather(
-      group.view().place_of(group.rank()), group.view().members().size(),
-      [&](std::span<const std::byte> own) { return group.gather_in_view("survivors", own, limit); },
-      [](const tcp_settings&, deadline) -> std::unique_ptr<bootstrap> {
-        throw error{errc::unsupported, "survivors: the ranks are on several hosts, expected one"};
-      },
-      limit);
+  const auto view_members = group.view().members();
+  const std::vector<rank_id> members{view_members.begin(), view_members.end()};
+  const std::size_t place = group.view().place_of(group.rank());
+  // The first rank offers a place with a random name.
+  std::array<char, 32> name{};
+  if (place == 0) {
+    const std::string digits = detail::draw_digits();
+    std::copy_n(digits.begin(), std::min(digits.size(), name.size()), name.begin());
+  }
+  const auto names = group.gather_in_view("survivors", std::as_bytes(std::span{name}), limit);
+  launch_settings settings;
+  settings.rank = settings.local_rank = place;
+  settings.size = members.size();
+  settings.address.assign(reinterpret_cast<const char*>(names.data()), name.size());
+  // Each of them sees by itself how the others end.
+  constexpr std::chrono::hours without_limit{24};
+  return detail::join_on_this_host(settings, limit, {group.members(), members, without_limit});
 }
 
 }  // namespace peerbus

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -75,6 +76,13 @@ class connection {
 
   /// Returns whether the connection is committed to bytes that `send` has not reported as sent.
   [[nodiscard]] bool is_mid_send() const noexcept { return layer_ && layer_->is_mid_send(); }
+
+  /// Returns whether the other end has closed a connection on which nothing is expected.
+  [[nodiscard]] bool has_ended() const noexcept {
+    std::byte first{};
+    const ssize_t got = ::recv(get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+  }
 
   /// Shuts down both directions. The socket stays open.
   void hang_up() noexcept { ::shutdown(get(), SHUT_RDWR); }

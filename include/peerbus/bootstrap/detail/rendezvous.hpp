@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <peerbus/bootstrap/detail/awaited_members.hpp>
@@ -24,6 +25,8 @@ struct rendezvous {
   deadline::clock::duration span = until.remaining();
   /// The ranks of a subgroup, if one meets.
   awaited_members members{};
+  /// Who listens at the place, for messages.
+  std::string_view host = "rank 0";
 
   /// Returns how long a rank may sleep before it looks again which ranks are still on their way.
   [[nodiscard]] std::chrono::milliseconds pause() const noexcept {

@@ -34,6 +34,7 @@ namespace peerbus::detail {
 struct joined {
   std::vector<connection> connections;  ///< to rank 0, by channel
   std::vector<unique_fd> files;         ///< from rank 0
+  std::vector<std::byte> body;          ///< from rank 0, with the files
 };
 
 /// A non-zero rank's part of a rendezvous: it calls rank 0 until all ranks have come. Until the
@@ -41,12 +42,17 @@ struct joined {
 /// callers.
 class rendezvous_joiner {
  public:
-  /// Prepares the hello. The place must outlive this object.
-  rendezvous_joiner(rendezvous_place& place, const rendezvous& ours)
+  /// The most bytes that come with the files.
+  static constexpr std::size_t most_body_bytes = std::size_t{1} << 18;
+
+  /// Prepares the hello, in which `process` tells this process from others. The place must outlive
+  /// this object.
+  rendezvous_joiner(rendezvous_place& place, const rendezvous& ours,
+                    const hello::process_id& process = hello::make_process_id())
       : place_{place}, ours_{ours}, attempts_(place.channels()) {
     greeting_.rank = static_cast<std::uint32_t>(ours.rank);
     greeting_.size = static_cast<std::uint32_t>(ours.size);
-    greeting_.process = hello::make_process_id();
+    greeting_.process = process;
   }
 
   /// Calls rank 0 until rank 0 reports that all ranks have come and sends `files` files. Rank 0 may
@@ -54,7 +60,7 @@ class rendezvous_joiner {
   /// Throws: `error` with the reason for which rank 0 refused, mismatch if rank 0 has another
   /// secret, peer_dead, timed_out, system.
   joined join(std::uint32_t files) {
-    frame_reader reader{0, files};
+    frame_reader reader{most_body_bytes, files};
     std::optional<deadline> last_word;
     for (;;) {
       for (std::size_t channel = 0; channel < attempts_.size(); ++channel) {
@@ -66,7 +72,7 @@ class rendezvous_joiner {
         if (!current.has_greeted) continue;
         if (channel == 0) {
           if (auto answer = hear_answer(reader)) return welcomed(std::move(*answer), files);
-        } else if (has_ended(current.link)) {
+        } else if (current.link.has_ended()) {
           hung_up(current);
         }
       }
@@ -105,7 +111,7 @@ class rendezvous_joiner {
                                           ": it died, or its group was complete already")};
     if (ours_.until.expired())
       throw error{errc::timed_out,
-                  concat("rank 0 of ", ours_.size, " did not come to ", place_.describe(),
+                  concat(ours_.host, " of ", ours_.size, " did not come to ", place_.describe(),
                          " within ", describe_span(ours_.span), ", where rank ", ours_.rank,
                          " waited for it (", place_.describe_silence(number), ")")};
   }
@@ -153,13 +159,6 @@ class rendezvous_joiner {
     was_ours_ = true;
   }
 
-  /// Returns whether the other end has closed a connection on which nothing is expected.
-  static bool has_ended(const connection& link) noexcept {
-    std::byte first{};
-    const ssize_t got = ::recv(link.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
-    return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
-  }
-
   [[nodiscard]] std::optional<frame> hear_answer(frame_reader& reader) {
     switch (reader.step(attempts_[0].link)) {
       case frame_reader::status::more: return std::nullopt;
@@ -186,6 +185,7 @@ class rendezvous_joiner {
     joined met;
     for (attempt& made : attempts_) met.connections.push_back(std::move(made.link));
     met.files = std::move(answer.fds);
+    met.body = std::move(answer.body);
     return met;
   }
 
@@ -212,7 +212,7 @@ class rendezvous_joiner {
   }
 
   [[nodiscard]] std::string describe_rank_0() const {
-    return concat("rank 0 of ", ours_.size, " at ", place_.describe());
+    return concat(ours_.host, " of ", ours_.size, " at ", place_.describe());
   }
   [[nodiscard]] error no_answer() const {
     return error{errc::timed_out,

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/join_running.hpp>
+#include <peerbus/bootstrap/launch_settings.hpp>
+#include <peerbus/communicator/rank_group.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+
+namespace peerbus {
+
+namespace detail {
+
+class newcomers;
+
+}  // namespace detail
+
+/// Takes processes into a running group that call `join_running`: in place of ranks that are gone,
+/// or that were never there (bootstrap/with_vacancies.hpp). The number of ranks that a group may
+/// have is its size, fixed at its start. The lowest living member listens for them, so that any may
+/// die.
+///
+/// The group goes on in new memory: members and newcomers make a bootstrap together, and on it the
+/// communicators and exchanges that they need. The ranks keep their numbers. Until all have made
+/// them, the old ones stay as they are, and if anything fails they go on to be used.
+///
+///     peerbus::admission door{comm, place};
+///     // at the same batch on all members, every so many batches:
+///     if (auto next = door.admit([](std::unique_ptr<peerbus::bootstrap> boot) {
+///           return std::make_unique<serving>(std::move(boot));
+///         })) {
+///       now = std::move(*next);  // and a new `admission` on its communicator
+///     }
+///
+/// Threads: those of `rank_group`'s collectives.
+class admission {
+ public:
+  /// Members of `group`, which outlives this, give the same `place`: `address`, `port` and `job`
+  /// say where newcomers call. Its other members are not used.
+  /// Throws: `error` invalid_argument for a group of more than `most_ranks`.
+  admission(rank_group& group, launch_settings place);
+  admission(const admission&) = delete;
+  admission& operator=(const admission&) = delete;
+  ~admission();
+
+  /// The most ranks of a group.
+  static constexpr std::size_t most_ranks = 8'000;
+
+  /// If processes wait, takes them in. Collective among the members of the view, between two
+  /// operations. `make(boot)` gets the bootstrap of the new group, as a `std::unique_ptr`, and
+  /// returns an object that owns it. It is collective among the members and the newcomers.
+  /// Returns: the object, or nothing if nobody waits or if a rank could not make it; `refusal()`
+  /// then has the reason. The same on all members.
+  /// Cost: if nobody waits, one `gather_in_view`. Else a meeting of the ranks as by
+  /// `environment_bootstrap`, and what `make` costs.
+  /// Throws: `error` as `rank_group::gather_in_view`, if a member dies: then continue without it;
+  /// system, on the member that listens, if another process listens there.
+  template <class Make>
+  [[nodiscard]] auto admit(Make&& make, std::optional<deadline> until = std::nullopt)
+      -> std::optional<std::invoke_result_t<Make&, std::unique_ptr<bootstrap>>> {
+    const deadline limit = until.value_or(group_->default_deadline());
+    std::optional<std::invoke_result_t<Make&, std::unique_ptr<bootstrap>>> made;
+    if (!is_anybody_waiting(limit)) return made;
+    bootstrap* met = nullptr;
+    const auto objection = objection_of("what a larger group needs", [&] {
+      auto boot = meet(limit);
+      met = boot.get();
+      made.emplace(make(std::move(boot)));
+    });
+    if (all_have_made(objection, limit))
+      confirm(*met, limit);
+    else
+      made.reset();
+    return made;
+  }
+
+  /// Returns why the latest `admit` took in nobody who waited, and on which rank. Empty if nobody
+  /// waited or if it did.
+  [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
+
+ private:
+  [[nodiscard]] bool is_host() const noexcept;
+  /// Agrees on who waits. Returns whether anybody does.
+  [[nodiscard]] bool is_anybody_waiting(deadline until);
+  /// Meets the other members and those who wait.
+  [[nodiscard]] std::unique_ptr<bootstrap> meet(deadline until);
+  /// Returns whether no member has an objection.
+  [[nodiscard]] bool all_have_made(const std::optional<error>& objection, deadline until);
+  /// Tells the newcomers that they are members.
+  void confirm(bootstrap& met, deadline until) noexcept;
+
+  struct waiting_state;
+
+  rank_group* group_;
+  launch_settings place_;
+  std::unique_ptr<detail::newcomers> newcomers_;
+  std::unique_ptr<waiting_state> now_;  ///< of the `admit` that is under way
+  std::string refusal_;
+};
+
+}  // namespace peerbus
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/communicator/admission.ipp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <span>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include <peerbus/bootstrap/detail/awaited_members.hpp>
+#include <peerbus/bootstrap/detail/hello.hpp>
+#include <peerbus/bootstrap/detail/local_rendezvous.hpp>
+#include <peerbus/bootstrap/detail/newcomers.hpp>
+#include <peerbus/bootstrap/detail/rendezvous.hpp>
+#include <peerbus/bootstrap/detail/rendezvous_joiner.hpp>
+#include <peerbus/bootstrap/detail/running_group.hpp>
+#include <peerbus/bootstrap/detail/star_root.hpp>
+#include <peerbus/bootstrap/detail/state_page.hpp>
+#include <peerbus/communicator/admission.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+
+namespace peerbus {
+
+/// What the members have agreed on at the beginning of `admit`.
+struct admission::waiting_state {
+  detail::hello::process_id process;              ///< of this member's call at the place
+  std::vector<bool> joining;                      ///< [ranks]
+  std::vector<detail::newcomers::member> others;  ///< the members but the one that admits
+};
+
+PEERBUS_INLINE admission::admission(rank_group& group, launch_settings place)
+    : group_{&group}, place_{std::move(place)} {
+  if (group.size() > most_ranks)
+    throw error{errc::invalid_argument, detail::concat("admission: a group of ", group.size(),
+                                                       " ranks, expected at most ", most_ranks)};
+  place_.rank = group.rank().index();
+  place_.size = group.size();
+}
+
+PEERBUS_INLINE admission::~admission() = default;
+
+PEERBUS_INLINE bool admission::is_host() const noexcept {
+  return group_->view().members().front() == group_->rank();
+}
+
+PEERBUS_INLINE bool admission::is_anybody_waiting(deadline until) {
+  refusal_.clear();
+  const group_view& view = group_->view();
+  now_ = std::make_unique<waiting_state>();
+  now_->process = detail::hello::make_process_id();
+  now_->joining.resize(group_->size());
+  if (is_host()) {
+    if (!newcomers_) newcomers_ = std::make_unique<detail::newcomers>(group_->members(), place_);
+    newcomers_->open();
+    newcomers_->hear({}, view.gone());
+    now_->joining = newcomers_->waiting(view.gone());
+  }
+  // Wire form: the number of this member's call, then a bit for each rank that waits.
+  constexpr std::size_t id_bytes = std::tuple_size_v<detail::hello::process_id>;
+  std::vector<std::byte> own(id_bytes + (group_->size() + 7) / 8);
+  std::copy(now_->process.begin(), now_->process.end(), own.begin());
+  for (std::size_t i = 0; i < now_->joining.size(); ++i)
+    if (now_->joining[i]) own[id_bytes + i / 8] |= std::byte{1} << i % 8;
+  const auto all = group_->gather_in_view("admission", own, until);
+  for (std::size_t i = 0; i < now_->joining.size(); ++i)
+    now_->joining[i] = (all[id_bytes + i / 8] >> i % 8 & std::byte{1}) != std::byte{};
+  for (std::size_t i = 1; i < view.members().size(); ++i) {
+    auto& other = now_->others.emplace_back();
+    other.rank = view.members()[i];
+    std::copy_n(&all[i * own.size()], id_bytes, other.process.begin());
+  }
+  return std::find(now_->joining.begin(), now_->joining.end(), true) != now_->joining.end();
+}
+
+PEERBUS_INLINE std::unique_ptr<bootstrap> admission::meet(deadline until) {
+  const rank_id own = group_->rank();
+  const group_view& view = group_->view();
+  if (is_host()) {
+    auto met = newcomers_->admit(own, now_->others, view.gone(), now_->joining, until);
+    return detail::meet_in_places(met.ranks, 0, group_->size(), met.states,
+                                  std::make_unique<detail::star_root>(std::move(met.links)), until);
+  }
+  // It is the member that admits which is watched, not rank 0.
+  constexpr std::chrono::hours without_limit{24};
+  detail::local_rendezvous_place place{detail::place_to_join(place_)};
+  detail::rendezvous ours{own.index(), group_->size(), until};
+  ours.members = {group_->members(), {view.members().front()}, without_limit};
+  ours.host = "the member that admits";
+  return detail::meet_running_group(detail::rendezvous_joiner{place, ours, now_->process}.join(1),
+                                    own, group_->size(), until);
+}
+
+PEERBUS_INLINE bool admission::all_have_made(const std::optional<error>& objection,
+                                             deadline until) {
+  struct verdict {
+    errc code = errc::ok;
+    std::array<char, 500> text{};
+  };
+  verdict own;
+  if (objection) {
+    own.code = objection->code();
+    std::copy_n(objection->text().begin(), std::min(objection->text().size(), own.text.size() - 1),
+                own.text.begin());
+  }
+  const auto all = group_->gather_in_view("admission: what all have made",
+                                          std::as_bytes(std::span{&own, 1}), until);
+  for (std::size_t i = 0; i < group_->view().members().size(); ++i) {
+    verdict of_rank;
+    std::memcpy(&of_rank, &all[i * sizeof of_rank], sizeof of_rank);
+    if (of_rank.code == errc::ok) continue;
+    refusal_ = detail::concat(group_->view().members()[i], ": ", to_string(of_rank.code), ": ",
+                              std::string_view{of_rank.text.data()});
+    return false;
+  }
+  return true;
+}
+
+PEERBUS_INLINE void admission::confirm(bootstrap& met, deadline until) noexcept {
+  if (newcomers_) newcomers_->close();
+  try {
+    detail::await_admission(met, until);
+  } catch (const std::exception&) {
+    // A rank of the new group has ended since, which its first operation tells on all others.
+  }
+}
+
+}  // namespace peerbus

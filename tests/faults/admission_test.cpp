@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: MIT
+// ctest: serial
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/join_running.hpp>
+#include <peerbus/bootstrap/launch_settings.hpp>
+#include <peerbus/bootstrap/local.hpp>
+#include <peerbus/bootstrap/split.hpp>
+#include <peerbus/bootstrap/threads.hpp>
+#include <peerbus/bootstrap/with_vacancies.hpp>
+#include <peerbus/collective/all_reduce.hpp>
+#include <peerbus/collective/reduction.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/admission.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/transport/unified_bus.hpp>
+
+#include "support/ranks.hpp"
+
+// Who is taken in, who is refused and what happens to the group then. Groups under load are in
+// plan_test.cpp.
+
+namespace admission_test {
+namespace {
+
+using peerbus::bootstrap;
+using peerbus::errc;
+using peerbus::rank_id;
+using test::expect;
+using test::expect_equal;
+
+constexpr std::size_t capacity = 4;
+
+/// What members and newcomers make.
+struct member {
+  std::unique_ptr<bootstrap> boot;
+  peerbus::communicator<peerbus::unified_bus> comm;
+
+  explicit member(std::unique_ptr<bootstrap> met, std::size_t window_bytes = 64)
+      : boot{std::move(met)}, comm{peerbus::unified_bus{*boot}} {
+    static_cast<void>(comm.make_window(window_bytes, 1));
+  }
+};
+
+/// One place for all processes of this program.
+const std::string job = "admission_test/" + std::to_string(::getpid());
+
+peerbus::launch_settings place_of(std::size_t rank, std::size_t size = capacity) {
+  peerbus::launch_settings place;
+  place.rank = rank;
+  place.size = size;
+  place.job = job;
+  return place;
+}
+
+auto made_with(std::size_t window_bytes) {
+  return [window_bytes](std::unique_ptr<bootstrap> boot) {
+    return std::make_unique<member>(std::move(boot), window_bytes);
+  };
+}
+
+/// Forks a process that does `body`, without what the rank that calls has open.
+template <class Body>
+pid_t in_process(Body body) {
+  const pid_t child = ::fork();
+  expect(child >= 0, "a process");
+  if (child != 0) return child;
+  ::close_range(STDERR_FILENO + 1, ~0U, 0);
+  int status = 1;
+  try {
+    body();
+    status = 0;
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "a process that joins: %s\n", problem.what());
+  }
+  ::_exit(status);
+}
+
+void expect_well(pid_t child) {
+  int status = -1;
+  expect(::waitpid(child, &status, 0) == child && status == 0, "a process that ends well");
+}
+
+/// Calls `call` and expects an error whose text contains `text`.
+template <class Call>
+void expect_refused(Call call, errc code, std::string_view text) {
+  try {
+    call();
+  } catch (const peerbus::error& problem) {
+    expect(problem.code() == code && problem.text().find(text) != std::string_view::npos, "is '",
+           problem.what(), "', expected '", text, "'");
+    return;
+  }
+  expect(false, "an error with '", text, "'");
+}
+
+/// Runs `body(group, admission)` on ranks 0 and 2 of a group of four. The first forks what joins.
+template <class Body>
+void run_two(Body body) {
+  const int status = peerbus::run_local(2, [&](bootstrap& boot) {
+    member now{
+        peerbus::with_vacancies(peerbus::split(boot, 0), {rank_id{0}, rank_id{2}}, capacity)};
+    expect_equal(now.comm.view().members().size(), std::size_t{2}, "members");
+    peerbus::admission door{now.comm, place_of(0)};
+    expect(!door.admit(made_with(64)), "nobody waits");
+    expect_equal(door.refusal(), "", "refusal");
+    body(now, door);
+    now.comm.barrier();
+  });
+  CHECK(status == 0);
+}
+
+/// Calls `admit` until somebody is taken in or refused.
+std::unique_ptr<member> admit_soon(peerbus::admission& door, std::size_t window_bytes = 64) {
+  const auto until = peerbus::deadline::after(std::chrono::seconds{30});
+  for (;;) {
+    if (auto next = door.admit(made_with(window_bytes))) return std::move(*next);
+    if (!door.refusal().empty()) return nullptr;
+    expect(!until.expired(), "somebody who waits");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a full group is as one that started with all ranks") {
+  const auto fill = [](std::unique_ptr<member> mine, const peerbus::launch_settings& place) {
+    while (mine->comm.view().members().size() < capacity) {
+      peerbus::admission door{mine->comm, place};
+      mine = admit_soon(door);
+      expect(mine != nullptr, "no refusal");
+    }
+    expect_equal(mine->comm.view().number(), std::uint64_t{0}, "view");
+    mine->comm.barrier();
+    peerbus::collective::team team{mine->comm};
+    float sum = 1;
+    peerbus::collective::all_reduce(team, std::span{&sum, 1}, peerbus::collective::sum{});
+    expect_equal(sum, 4.0F, "sum");
+    mine->comm.barrier();
+  };
+  run_two([&](member& now, peerbus::admission& door) {
+    std::vector<pid_t> children;
+    for (const std::size_t rank : {1U, 3U})
+      if (now.comm.rank().index() == 0)
+        children.push_back(in_process([&, place = place_of(rank)] {
+          fill(peerbus::join_running(place, made_with(64)), place);
+        }));
+    fill(admit_soon(door), place_of(0));
+    for (const pid_t child : children) expect_well(child);
+  });
+}
+
+TEST_CASE("who cannot be taken in is told why, and the group goes on") {
+  run_two([](member& now, peerbus::admission& door) {
+    const auto soon = [] { return peerbus::deadline::after(std::chrono::seconds{20}); };
+    const auto try_one = [&](const peerbus::launch_settings& place, std::string_view text) {
+      // Who is refused at the place is none who waits.
+      pid_t child = 0;
+      if (now.comm.rank().index() == 0)
+        child = in_process([&] {
+          expect_refused(
+              [&] { static_cast<void>(peerbus::join_running(place, made_with(64), soon())); },
+              errc::mismatch, text);
+        });
+      int status = 0;
+      for (bool is_over = false; !is_over;) {
+        expect(!door.admit(made_with(64)), "nobody is taken in");
+        is_over = child == 0 || ::waitpid(child, &status, WNOHANG) == child;
+        // Both ranks stop together.
+        const auto over = now.boot->allgather({{std::byte{is_over}}, {}}, soon(), "over");
+        is_over = over[0].bytes[0] == std::byte{1};
+      }
+      expect_equal(status, 0, "status");
+    };
+    try_one(place_of(2), "runs in the group: expected a rank that is not there");
+    try_one(place_of(1, 7), "world size of 7, and the group has 4");
+  });
+}
+
+TEST_CASE("two that claim one rank") {
+  run_two([](member& now, peerbus::admission& door) {
+    std::vector<pid_t> children;
+    if (now.comm.rank().index() == 0) {
+      for (int i = 0; i < 2; ++i)
+        children.push_back(in_process([] {
+          try {
+            const auto mine = peerbus::join_running(place_of(3), made_with(64));
+            mine->comm.barrier();
+          } catch (const peerbus::error& problem) {
+            if (problem.text().find("came twice") == std::string_view::npos &&
+                problem.text().find("runs in the group") == std::string_view::npos)
+              throw;
+          }
+        }));
+    }
+    const auto next = admit_soon(door);
+    expect(next != nullptr, "one is taken in");
+    expect_equal(next->comm.view().members().size(), std::size_t{3}, "members");
+    next->comm.barrier();
+    if (!children.empty()) {
+      // The other one calls at the place of the group that is now.
+      peerbus::admission of_next{next->comm, place_of(0)};
+      expect(::waitpid(-1, nullptr, 0) > 0, "the one that was taken in ends");
+      ::kill(children[0], SIGKILL);
+      ::kill(children[1], SIGKILL);
+      static_cast<void>(::waitpid(-1, nullptr, 0));
+    }
+  });
+}
+
+TEST_CASE("what a newcomer makes differs") {
+  run_two([](member& now, peerbus::admission& door) {
+    pid_t child = 0;
+    if (now.comm.rank().index() == 0)
+      child = in_process([] {
+        expect_refused(
+            [] { static_cast<void>(peerbus::join_running(place_of(1), made_with(128))); },
+            errc::mismatch, "bytes is 64 on rank 0 but 128 on rank 1");
+      });
+    expect(admit_soon(door) == nullptr, "a refusal");
+    expect(door.refusal().find("bytes is 64 on rank 0 but 128 on rank 1") != std::string::npos,
+           "is '", door.refusal(), "'");
+    if (child != 0) expect_well(child);
+  });
+}
+
+TEST_CASE("one that dies while it makes what it needs") {
+  run_two([](member& now, peerbus::admission& door) {
+    pid_t child = 0;
+    if (now.comm.rank().index() == 0)
+      child = in_process([] {
+        static_cast<void>(peerbus::join_running(place_of(1), [](std::unique_ptr<bootstrap> boot) {
+          ::raise(SIGKILL);
+          return std::make_unique<member>(std::move(boot));
+        }));
+      });
+    expect(admit_soon(door) == nullptr, "a refusal");
+    // The ranks of the new group met as 0, 1 and 2.
+    expect(door.refusal().find("rank 2 died") != std::string::npos, "is '", door.refusal(), "'");
+    if (child != 0) expect(::waitpid(child, nullptr, 0) == child, "its end");
+  });
+}
+
+TEST_CASE("numbers that cannot be") {
+  const int status = peerbus::run_local(2, [](bootstrap& boot) {
+    const auto with = [&](std::vector<rank_id> ranks_of_met) {
+      return [&boot, ranks_of_met] {
+        static_cast<void>(peerbus::with_vacancies(peerbus::split(boot, 0), ranks_of_met, 4));
+      };
+    };
+    expect_refused(with({rank_id{0}}), errc::invalid_argument, "1 numbers given, expected one for");
+    expect_refused(with({rank_id{1}, rank_id{1}}), errc::invalid_argument, "below 4, each once");
+    expect_refused(with({rank_id{0}, rank_id{4}}), errc::invalid_argument, "below 4, each once");
+    expect_refused(with({rank_id{0}, rank_id{boot.rank().index() + 2}}), errc::mismatch,
+                   "the numbers is ranks 0, 2 on rank 0 but ranks 0, 3 on rank 1");
+  });
+  CHECK(status == 0);
+  const int of_threads = peerbus::run_threads(2, [](bootstrap& boot) {
+    expect_refused(
+        [&] {
+          static_cast<void>(
+              peerbus::with_vacancies(peerbus::split(boot, 0), {rank_id{0}, rank_id{1}}, 4));
+        },
+        errc::unsupported, "expected processes of one host");
+  });
+  CHECK(of_threads == 0);
+}
+
+}  // namespace admission_test
