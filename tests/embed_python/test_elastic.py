@@ -9,7 +9,7 @@ import threading
 import unittest
 
 import peerbus
-from peerbus.elastic import EPGroupHealth, Snapshot
+from peerbus.elastic import EP_MASK_NUM_WORDS, EPGroupHealth, EPGroupHealthSnapshot
 from ranks import main, raises, run
 
 
@@ -45,8 +45,10 @@ class Tests(unittest.TestCase):
         self.assertEqual(health.get_active_count(), 2)
         self.assertEqual(health.get_failed_ranks(), {0, 2})
         self.assertIsInstance(health.get_failed_ranks(), frozenset)
-        self.assertEqual(health.snapshot(), Snapshot(0b1010, 2, frozenset([0, 2]), 2))
-        self.assertIn("failed: [0, 2]", repr(health))
+        self.assertEqual(health.snapshot(), EPGroupHealthSnapshot(0b1010, 2, frozenset([0, 2]), 2))
+        self.assertEqual(repr(health), "EPGroupHealth(ep_size=4, active_count=2, failed_ranks=[0, 2], "
+                                       "generation=2)")
+        self.assertEqual(len(health), 4)
         self.assertTrue(health.mark_active(2))
         self.assertEqual(health.snapshot(), (0b1110, 3, {0}, 3))
 
@@ -63,6 +65,17 @@ class Tests(unittest.TestCase):
         self.assertFalse(health.mark_active(1))
         self.assertEqual(health.generation, 2)
         self.assertEqual(before, (0b101, 2, {1}, 1))  # It stays what it was.
+
+    def test_snapshot_does_not_change(self):
+        health = EPGroupHealth(16)
+        health.mark_failed(3)
+        now, failed = health.snapshot(), health.get_failed_ranks()
+        self.assertEqual((now.mask, now.active_count, now.failed_ranks, now.generation), now)
+        with self.assertRaises(AttributeError):
+            now.generation = 2
+        health.mark_failed(4)
+        self.assertEqual((now.failed_ranks, failed, now.generation), ({3}, {3}, 1))
+        self.assertEqual(health.get_failed_ranks(), {3, 4})
 
     def test_all_ranks_fail(self):
         health = EPGroupHealth(1)
@@ -82,6 +95,10 @@ class Tests(unittest.TestCase):
         for few in (-1, 0, 2, 3):
             with self.assertRaisesRegex(ValueError, f"num_words is {few}, expected 4 or more for 256"):
                 health.get_mask_words(few)
+        self.assertEqual(EP_MASK_NUM_WORDS, 2)
+        self.assertEqual(EPGroupHealth(8).get_mask_words(4), (255, 0, 0, 0))
+        self.assertEqual(EPGroupHealth(64).get_mask_words(1), (2**64 - 1,))
+        raises(ValueError, "num_words is 1, expected 2 or more for 72", EPGroupHealth(72).get_mask_words, 1)
         self.assertEqual(EPGroupHealth(72).get_mask_words(), (2**64 - 1, 2**8 - 1))
         self.assertEqual(EPGroupHealth(128).get_mask_words(), (2**64 - 1,) * 2)
         raises(ValueError, "expected 3 or more for 129 ranks", EPGroupHealth(129).get_mask_words)
@@ -111,7 +128,7 @@ class Tests(unittest.TestCase):
 
         def look():
             start.wait()
-            last = Snapshot(-1, 0, None, -1)
+            last = EPGroupHealthSnapshot(-1, 0, None, -1)
             while flipping and not problems:
                 now = health.snapshot()
                 mask = sum(1 << rank for rank in range(size) if rank not in now.failed_ranks)
@@ -138,6 +155,24 @@ class Tests(unittest.TestCase):
         self.assertEqual(problems, [])
         self.assertGreater(sum(changes), 0)
         self.assertEqual(health.generation, sum(changes))
+
+    def test_threads_mark_at_once(self):
+        """Of threads that mark one rank one changes something, and of those that mark one each all do."""
+        for ranks, changed in (([3] * 128, 1), (range(128), 128)):
+            health, start, answers = EPGroupHealth(128), threading.Barrier(128), []
+
+            def mark(rank):
+                start.wait()
+                answers.append(health.mark_failed(rank))
+
+            threads = [threading.Thread(target=mark, args=(rank,)) for rank in ranks]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual((sum(answers), len(answers)), (changed, 128))
+            mask = 2**128 - 1 - sum(2**rank for rank in set(ranks))
+            self.assertEqual(health.snapshot(), (mask, 128 - changed, set(ranks), changed))
 
     def test_follow(self):
         run(3, follows, killed=(1,))

@@ -9,7 +9,11 @@ import threading
 import typing
 
 
-class Snapshot(typing.NamedTuple):
+EP_MASK_NUM_WORDS = 2
+"""How many words `EPGroupHealth.get_mask_words` returns by default."""
+
+
+class EPGroupHealthSnapshot(typing.NamedTuple):
     """What an `EPGroupHealth` says at one instant."""
 
     mask: int
@@ -28,7 +32,7 @@ class EPGroupHealth:
         self.ep_size = ep_size
         self._changing = threading.Lock()
         # Replaced as a whole, so that readers need no lock.
-        self._now = Snapshot((1 << ep_size) - 1, ep_size, frozenset(), 0)
+        self._now = EPGroupHealthSnapshot((1 << ep_size) - 1, ep_size, frozenset(), 0)
 
     def _change(self, failed=frozenset(), active=frozenset()):
         """Marks ranks. Returns whether that changed anything."""
@@ -38,7 +42,7 @@ class EPGroupHealth:
             if ranks == before.failed_ranks:
                 return False
             mask = (1 << self.ep_size) - 1 - sum(1 << rank for rank in ranks)
-            self._now = Snapshot(mask, self.ep_size - len(ranks), ranks, before.generation + 1)
+            self._now = EPGroupHealthSnapshot(mask, self.ep_size - len(ranks), ranks, before.generation + 1)
             return True
 
     def _just(self, rank):
@@ -84,7 +88,7 @@ class EPGroupHealth:
         """Returns an int whose bit r is 1 if rank r is active."""
         return self._now.mask
 
-    def get_mask_words(self, num_words=2):
+    def get_mask_words(self, num_words=EP_MASK_NUM_WORDS):
         """Returns the mask as a tuple of words of 64 bits, that of ranks 0 to 63 first. Raises
         `ValueError` if they have fewer bits than there are ranks."""
         needed = (self.ep_size + 63) // 64
@@ -99,7 +103,8 @@ class EPGroupHealth:
         return self._now.generation
 
     def snapshot(self):
-        """Returns the `Snapshot` of now. Values that several calls return may be of different instants."""
+        """Returns the `EPGroupHealthSnapshot` of now. Values that several calls return may be of different
+        instants."""
         return self._now
 
     def __len__(self):
@@ -107,5 +112,5 @@ class EPGroupHealth:
 
     def __repr__(self):
         now = self._now
-        return (f"EPGroupHealth({self.ep_size} ranks, failed: {sorted(now.failed_ranks)}, generation "
-                f"{now.generation})")
+        return (f"EPGroupHealth(ep_size={self.ep_size}, active_count={now.active_count}, "
+                f"failed_ranks={sorted(now.failed_ranks)}, generation={now.generation})")

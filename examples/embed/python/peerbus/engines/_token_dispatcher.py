@@ -2,6 +2,7 @@
 """What back ends of engines share: tokens to the ranks of their experts, and outputs back."""
 
 import threading
+import time
 
 import numpy
 
@@ -28,7 +29,8 @@ class Watch:
 
     def __init__(self):
         self.fault, self.exchanges, self.masked = None, {}, frozenset()
-        self._counts = None  # A window in which ranks say how many exchanges they have.
+        # A window in which ranks say how many exchanges they have, and whom they mask.
+        self._said = None
 
     def __enter__(self):
         return self
@@ -66,6 +68,57 @@ class Watch:
             except c.PeerDead:
                 pass
 
+    def continue_without_the_masked(self, comm, timeout=None):
+        """Collective among the living: as `continue_without_the_dead`, and goes on without the ranks that
+        others mask, too. They raise `ViewChanged`, and their caller then destroys `comm`, for which the
+        others wait. Of ranks that mask each other the lowest stays. Forgets `masked`."""
+        combined = {}
+        while True:
+            combined.update(self.continue_without_the_dead(comm, timeout))
+            try:
+                leaving = self._leaving(comm, timeout)
+            except c.PeerDead:
+                continue
+            if comm.rank in leaving:
+                raise c.ViewChanged(12, f"rank {comm.rank} was masked by rank {leaving[comm.rank]}, and the "
+                                        "others go on without it")
+            if not leaving:
+                self.masked = frozenset()
+                return combined
+            self._await_end(comm, leaving, 30 if timeout is None else timeout)
+
+    def _leaving(self, comm, timeout):
+        """Collective, after `resume`: returns the ranks of the view that leave, the same on all, with the
+        lowest rank that masks them. What a rank masks that leaves because of a lower one counts for
+        nothing, so that the lowest rank always stays."""
+        def masks(rank):
+            return self._said.part(rank)[8:8 + comm.size]
+
+        self.prepare(comm, timeout)
+        masks(comm.rank)[:] = [rank in self.masked for rank in range(comm.size)]
+        comm.barrier(timeout)
+        # Nobody writes again before all have read: `resume` comes first.
+        leaving, members = {}, comm.view.members
+        for by in members:
+            if by not in leaving:
+                for rank in numpy.flatnonzero(masks(by)).tolist():
+                    if rank in members:
+                        leaving.setdefault(rank, by)
+        return leaving
+
+    @staticmethod
+    def _await_end(comm, leaving, limit):
+        """Waits until all that are leaving have left, or another rank of the view has ended."""
+        end = time.monotonic() + limit
+        while True:
+            health = comm.health()
+            ended = {rank for rank in comm.view.members if health[rank] != "runs"}
+            if not ended <= leaving.keys() or ended >= leaving.keys():
+                return
+            if time.monotonic() > end:
+                raise c.TimedOut(5, f"rank {min(leaving.keys() - ended)} was masked, but has not left")
+            time.sleep(0.0005)
+
     def resume(self, comm, timeout=None):
         """Collective: resumes the exchanges in the present view. Returns how many batches all ranks have
         combined, by exchange. Forgets `fault`."""
@@ -81,19 +134,19 @@ class Watch:
 
     def prepare(self, comm, timeout=None):
         """Collective, before an exchange is made: takes the memory that `resume` needs, once."""
-        if self._counts is None and len(comm.near_ranks) == comm.size:
-            self._counts = comm.window(8, timeout=timeout)
+        if self._said is None and len(comm.near_ranks) == comm.size:
+            self._said = comm.window(8 + comm.size, timeout=timeout)
 
     def _common(self, comm, timeout):
         """Collective: returns how many exchanges all ranks have. When a rank dies while one is made, some
         others may have it and some not, and so with the window: those who have it read 0 of the others."""
         def said(rank):
-            return self._counts.part(rank).view(numpy.int64)
+            return self._said.part(rank)[:8].view(numpy.int64)
 
-        if self._counts is not None:
+        if self._said is not None:
             said(comm.rank)[0] = 1 + len(self.exchanges)
         comm.barrier(timeout)
-        if self._counts is None:
+        if self._said is None:
             return len(self.exchanges)
         least = min(int(said(rank)[0]) for rank in comm.view.members)
         if least == 0:
@@ -107,9 +160,9 @@ class Watch:
 
     def close(self):
         """Releases what `prepare` took."""
-        if self._counts is not None:
-            self._counts.destroy()
-            self._counts = None
+        if self._said is not None:
+            self._said.destroy()
+            self._said = None
 
 
 class Once:

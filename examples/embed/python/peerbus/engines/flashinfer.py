@@ -28,8 +28,9 @@ if _is_there():  # One of another version may lack a name: ImportError.
     from flashinfer.moe_ep.config import CombineOutput, DispatchOutput
     from flashinfer.moe_ep.core.comm.fleet import _BACKEND_REGISTRY, Fleet as _Fleet
     from flashinfer.moe_ep.core.comm.handle import Handle as _Handle
+    from flashinfer.moe_ep.errors import MoEEpRankEvictedError as _Evicted
 else:
-    _Fleet = _Handle = object
+    _Fleet = _Handle = _Evicted = object
     _BACKEND_REGISTRY = {}
 
     @dataclasses.dataclass(frozen=True)
@@ -47,6 +48,11 @@ else:
     class CombineOutput:
         """The sums, [T, H]."""
         x: Any
+
+
+class MoEEpRankEvictedError(c.ViewChanged, _Evicted):
+    """The other ranks go on without this one."""
+
 
 _CODECS = {frozenset(): "bf16", frozenset(["FP8E4M3"]): "fp8_f32",
            frozenset(["FP8E4M3", "UE8M0"]): "fp8_ue8m0"}
@@ -73,9 +79,10 @@ class PeerbusFleet(_Fleet):
     `num_experts` need not divide. `relay` and `same_bits` as in `peerbus.Exchange`.
 
     When a rank has died, calls raise `PeerDead`, and `query_fault()` is true. All living ranks then call
-    `reconcile_active_mask`, and new handles work without the experts of the dead, whose share of the sums
-    is left out. Handles from before then raise `ViewChanged`. `completed` is the number of combines that all
-    ranks had completed: what comes after them is dispatched anew, by ranks that had completed more too.
+    `reconcile_active_mask`, and new handles work without the experts of those that are gone, whose share of
+    the sums is left out. Handles from before then raise `ViewChanged`. `completed` is the number of
+    combines that all ranks had completed: what comes after them is dispatched anew, by ranks that had
+    completed more too.
     """
 
     def __init__(self, bootstrap, params, algo_knobs=(), *, relay="automatic", same_bits=False,
@@ -162,24 +169,32 @@ class PeerbusFleet(_Fleet):
     def set_active_mask(self, mask):
         """Sets which ranks this one sends to, [world]: 1 is active. Those that are 0 get no rows of its
         tokens, whose sums then lack their experts; they still take part in all calls. Local, from the
-        next dispatch on. Raises `ValueError` if this rank is 0, or one that is gone is 1."""
+        next dispatch on, until `reconcile_active_mask`, after which they are gone. Raises `ValueError` if
+        this rank is 0, or one that is gone is 1."""
         comm, given = self.dispatcher.comm, numpy.asarray(mask)
         if given.shape != (comm.size,) or not numpy.isin(given, (0, 1)).all():
             raise ValueError(f"mask is {given.tolist()}, expected 0 or 1 for each of {comm.size} ranks")
         self.dispatcher.watch.mask(comm, numpy.flatnonzero(given == 0).tolist())
 
     def reconcile_active_mask(self, timeout_s=None):
-        """Collective among the living: goes on without the ranks that have died or left, forgets the masks
-        of the others, and returns the mask, the same on all ranks. No other call is under way. If ranks are
-        gone, the batches of handles are void. The time limit, of each wait, is by default that of
+        """Collective among the living: goes on without the ranks that have died or left, and without those
+        that another rank masks, and returns the mask, the same on all ranks. No other call is under way. If
+        ranks are gone, the batches of handles are void. The time limit, of each wait, is by default that of
         `FleetAlgoKnobFaultTolerance`. Raises `TimedOut` if a living rank does not call, after which all
-        may call again if ranks are gone, and `ViewChanged` on a rank that the others went on without."""
+        may call again if ranks are gone, and `MoEEpRankEvictedError`, a `ViewChanged`, on a rank that the
+        others go on without. Its fleet and its communicator are then destroyed. The others wait until it has
+        left, which it has when whatever else it made from the communicator is destroyed too; after
+        `TimedOut` they may call again. Of ranks that mask each other the lowest stays."""
         dispatcher = self.dispatcher
         limit = self._reconcile_timeout if timeout_s is None else timeout_s
-        # A fleet has one exchange, or none before its first dispatch.
-        for combined in dispatcher.watch.continue_without_the_dead(dispatcher.comm, limit).values():
+        try:
+            done = dispatcher.watch.continue_without_the_masked(dispatcher.comm, limit)
+        except c.ViewChanged as problem:
+            self.destroy()
+            dispatcher.comm.destroy()
+            raise MoEEpRankEvictedError(problem.code, str(problem)) from problem
+        for combined in done.values():  # A fleet has one exchange, or none before its first dispatch.
             self.completed = combined
-        self.clear_faults()
         return self.query_active_mask()
 
     def clear_faults(self, readmit=False):
