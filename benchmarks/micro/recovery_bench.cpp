@@ -4,6 +4,9 @@
 // and combine, the last of them. The rank is killed at a moment of its own in each round, while all
 // serve batches; sums are checked before and after. Stages on the slowest rank: until the first
 // call has failed, until all agree, until the exchange has resumed.
+//
+// And the longest pause of the others while a process comes back: from the call that takes it in
+// until the next dispatch and combine, with it, are complete.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -15,14 +18,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <benchmark/benchmark.h>
 
+#include <peerbus/bootstrap/join_running.hpp>
+#include <peerbus/bootstrap/split.hpp>
+#include <peerbus/bootstrap/with_vacancies.hpp>
+#include <peerbus/communicator/admission.hpp>
 #include <peerbus/peerbus.hpp>
 
 #include "support/clock.hpp"
@@ -62,38 +71,59 @@ struct shared_report {
   ~shared_report() { ::munmap(at, sizeof(report)); }
 };
 
-/// One rank's part; `victim` is killed after `delay`.
-void serve(peerbus::bootstrap& boot, std::size_t victim, microseconds delay, report& told) {
-  peerbus::communicator comm{peerbus::unified_bus{boot}};
-  const std::size_t experts = experts_per_rank * comm.size();
-  peerbus::moe::exchange moe{
-      comm,
-      {.experts = experts, .hidden = hidden, .top_k = top_k, .max_tokens = tokens_per_rank},
-      peerbus::codec::int8_per_token{}};
-  const std::size_t me = comm.rank().index();
-  const std::vector<bf16> tokens(tokens_per_rank * hidden, bf16{1.0F});
-  std::vector<std::int32_t> ids(tokens_per_rank * top_k);
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    ids[i] = static_cast<std::int32_t>((me * 13 + i * 37) % experts);
-  const std::vector<float> weights(ids.size(), 1.0F / top_k);
-  std::vector<bf16> out(tokens.size());
-  const auto serve_batch = [&] {
-    const auto received = moe.dispatch(tokens, {ids, weights});
+/// What a rank serves with.
+class server {
+ public:
+  explicit server(peerbus::bootstrap& boot) : comm{peerbus::unified_bus{boot}} {
+    for (std::size_t i = 0; i < ids_.size(); ++i)
+      ids_[i] = static_cast<std::int32_t>((comm.rank().index() * 13 + i * 37) % experts());
+  }
+  explicit server(std::unique_ptr<peerbus::bootstrap> boot) : server{*boot} {
+    own_ = std::move(boot);
+  }
+
+  void serve_batch() {
+    const auto received = moe.dispatch(tokens_, {ids_, weights_});
     for (const auto& expert : received.experts())
       for (std::size_t row = 0; row < expert.count(); ++row)
         std::ranges::fill(expert.output(row), bf16{static_cast<float>(top_k)});
-    moe.combine(received, out);
+    moe.combine(received, out_);
     for (std::size_t t = 0; t < tokens_per_rank; ++t) {
       float wanted = 0;
       for (std::size_t k = 0; k < top_k; ++k)
         wanted += comm.view().contains(
-                      moe.placement().owner(static_cast<std::size_t>(ids[t * top_k + k])))
+                      moe.placement().owner(static_cast<std::size_t>(ids_[t * top_k + k])))
                       ? 1.0F
                       : 0.0F;
-      if (static_cast<float>(out[t * hidden]) != wanted) throw std::runtime_error{"a wrong sum"};
+      if (static_cast<float>(out_[t * hidden]) != wanted) throw std::runtime_error{"a wrong sum"};
     }
-  };
-  serve_batch();
+  }
+
+ private:
+  [[nodiscard]] std::size_t experts() const { return experts_per_rank * comm.size(); }
+
+  std::unique_ptr<peerbus::bootstrap> own_;
+
+ public:
+  peerbus::communicator<peerbus::unified_bus> comm;
+  peerbus::moe::exchange<peerbus::unified_bus, peerbus::codec::int8_per_token> moe{
+      comm,
+      {.experts = experts(), .hidden = hidden, .top_k = top_k, .max_tokens = tokens_per_rank},
+      peerbus::codec::int8_per_token{}};
+
+ private:
+  std::vector<bf16> tokens_ = std::vector<bf16>(tokens_per_rank * hidden, bf16{1.0F});
+  std::vector<std::int32_t> ids_ = std::vector<std::int32_t>(tokens_per_rank * top_k);
+  std::vector<float> weights_ = std::vector<float>(tokens_per_rank * top_k, 1.0F / top_k);
+  std::vector<bf16> out_ = std::vector<bf16>(tokens_per_rank * hidden);
+};
+
+/// One rank's part; `victim` is killed after `delay`.
+void serve(peerbus::bootstrap& boot, std::size_t victim, microseconds delay, report& told) {
+  server mine{boot};
+  peerbus::communicator<peerbus::unified_bus>& comm = mine.comm;
+  const std::size_t me = comm.rank().index();
+  mine.serve_batch();
   comm.barrier();
   std::thread killer;
   if (me == victim)
@@ -108,10 +138,10 @@ void serve(peerbus::bootstrap& boot, std::size_t victim, microseconds delay, rep
       if (!is_whole) {
         comm.continue_without_the_dead();
         reached[1] = now();
-        static_cast<void>(moe.resume());
+        static_cast<void>(mine.moe.resume());
         reached[2] = now();
       }
-      serve_batch();
+      mine.serve_batch();
       if (!is_whole) break;
     } catch (const peerbus::error& problem) {
       if (problem.code() != peerbus::errc::peer_dead) throw;
@@ -121,6 +151,44 @@ void serve(peerbus::bootstrap& boot, std::size_t victim, microseconds delay, rep
   }
   reached[3] = now();
   comm.barrier();
+}
+
+/// One rank's part; `newcomer` calls after `delay`, and the others take it in.
+void take_in(peerbus::bootstrap& boot, std::size_t newcomer, microseconds delay,
+             const std::string& job, report& told) {
+  const std::size_t me = boot.rank().index();
+  peerbus::launch_settings place;
+  place.rank = me;
+  place.size = boot.size();
+  place.job = job;
+  const auto make = [](std::unique_ptr<peerbus::bootstrap> met) {
+    return std::make_unique<server>(std::move(met));
+  };
+  auto met = peerbus::split(boot, me == newcomer ? 1 : 0);
+  if (me == newcomer) {
+    std::this_thread::sleep_for(delay);
+    const auto mine = peerbus::join_running(place, make);
+    mine->serve_batch();
+    mine->comm.barrier();
+  } else {
+    std::vector<peerbus::rank_id> members;
+    for (const peerbus::rank_id rank : peerbus::all_ranks{boot.size()})
+      if (rank.index() != newcomer) members.push_back(rank);
+    const auto mine = make(peerbus::with_vacancies(std::move(met), members, boot.size()));
+    peerbus::admission door{mine->comm, place};
+    std::unique_ptr<server> whole;
+    while (!whole) {
+      mine->serve_batch();
+      const auto called = bench::clock::now();
+      if (auto larger = door.admit(make)) {
+        told.reached[me][0] = (bench::clock::now() - called).count();
+        whole = std::move(*larger);
+        whole->serve_batch();
+        told.reached[me][1] = (bench::clock::now() - called).count();
+      }
+    }
+    whole->comm.barrier();
+  }
 }
 
 void measure(benchmark::State& state, std::size_t ranks) {
@@ -157,10 +225,44 @@ void measure(benchmark::State& state, std::size_t ranks) {
   state.counters["worst_ms"] = whole.back();
 }
 
+void measure_return(benchmark::State& state, std::size_t ranks) {
+  std::array<std::vector<double>, 2> times;
+  std::uint64_t round = 0;
+  for (auto _ : state) {
+    try {
+      const shared_report told;
+      const std::uint64_t drawn = (++round * 0x9e37'79b9'7f4a'7c15U) >> 32U;
+      const std::string job =
+          "recovery_bench/" + std::to_string(::getpid()) + "/" + std::to_string(round);
+      const int status = peerbus::run_local(ranks, [&](peerbus::bootstrap& boot) {
+        take_in(boot, drawn % ranks, microseconds{drawn / ranks % 20'000}, job, *told.at);
+      });
+      if (status != 0) throw std::runtime_error{"expected all ranks to serve"};
+      for (std::size_t stage = 0; stage < times.size(); ++stage) {
+        std::int64_t longest = 0;
+        for (std::size_t rank = 0; rank < ranks; ++rank)
+          longest = std::max(longest, told.at->reached[rank][stage].load());
+        times[stage].push_back(bench::nanoseconds(bench::clock::duration{longest}) / 1e6);
+      }
+      state.SetIterationTime(times[1].back() / 1e3);
+    } catch (const std::exception& problem) {
+      return state.SkipWithError(problem.what());
+    }
+  }
+  state.counters["admitted_ms"] = bench::median(times[0]);
+  state.counters["served_ms"] = bench::median(times[1]);
+  state.counters["worst_ms"] = *std::max_element(times[1].begin(), times[1].end());
+}
+
 [[maybe_unused]] const bool registered = [] {
   for (const std::size_t ranks : {2U, 8U, 64U})
     benchmark::RegisterBenchmark(("recovery/ranks:" + std::to_string(ranks)).c_str(), measure,
                                  ranks)
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond);
+  for (const std::size_t ranks : {2U, 8U})
+    benchmark::RegisterBenchmark(("recovery/return/ranks:" + std::to_string(ranks)).c_str(),
+                                 measure_return, ranks)
         ->UseManualTime()
         ->Unit(benchmark::kMillisecond);
   return true;

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include <peerbus.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -95,7 +100,70 @@ void go_on(peerbus_comm* comm) {
   peerbus_exchange_destroy(&exchange);
 }
 
+/// A rank of a group of three that begins with two, and its third rank, which comes later.
+void grow(std::uint64_t rank) {
+  peerbus_place place{};
+  place.struct_bytes = sizeof place;
+  place.rank = rank;
+  place.size = 3;
+  const std::string job = "embed_c/" + std::to_string(::getppid());
+  place.job = job.c_str();
+  peerbus_comm* comm = nullptr;
+  if (rank == 1) {
+    ok(peerbus_comm_join(&place, nullptr, &comm), "join");
+  } else {
+    constexpr std::array<std::uint64_t, 2> present{0, 2};
+    const std::uint64_t other = 2 - rank;
+    fails(peerbus_comm_with_vacancies(&place, &other, 1, nullptr, &comm), PEERBUS_INVALID_ARGUMENT,
+          "ranks are not ascending, below place.size and with place.rank among them");
+    peerbus_comm* first = nullptr;
+    ok(peerbus_comm_with_vacancies(&place, present.data(), present.size(), nullptr, &first),
+       "with vacancies");
+    expect_equal(peerbus_comm_is_member(first, 1), 0, "membership of rank 1");
+    place.secret = "0123456789abcdef";
+    fails(peerbus_comm_admit(first, &place, nullptr, &comm), PEERBUS_INVALID_ARGUMENT,
+          "on one host");
+    place.secret = nullptr;
+    while (comm == nullptr) {
+      ok(peerbus_comm_admit(first, &place, nullptr, &comm), "admit");
+      expect_equal(std::string{peerbus_comm_refusal(first)}, std::string{}, "refusal");
+    }
+    ok(peerbus_comm_destroy(&first), "destroy");
+  }
+  expect_equal(peerbus_comm_view(comm), std::uint64_t{0}, "view");
+  expect_equal(peerbus_comm_is_member(comm, 1), 1, "membership of rank 1");
+  ok(peerbus_comm_barrier(comm, 0), "barrier");
+  ok(peerbus_comm_destroy(&comm), "destroy");
+}
+
 }  // namespace
+
+TEST_CASE("ranks of C take in another") {
+  std::array<pid_t, 3> children{};
+  for (std::uint64_t rank = 0; rank < children.size(); ++rank) {
+    children[rank] = ::fork();
+    if (children[rank] != 0) continue;
+    int status = 0;
+    try {
+      grow(rank);
+    } catch (const std::exception& problem) {
+      std::fprintf(stderr, "rank %d: %s\n", static_cast<int>(rank), problem.what());
+      status = 1;
+    }
+    ::_exit(status);
+  }
+  for (const pid_t child : children) {
+    int status = -1;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+  }
+  peerbus_comm* comm = nullptr;
+  CHECK(peerbus_comm_admit(nullptr, nullptr, nullptr, &comm) == PEERBUS_INVALID_ARGUMENT);
+  CHECK(peerbus_comm_join(nullptr, nullptr, &comm) == PEERBUS_INVALID_ARGUMENT);
+  CHECK(peerbus_comm_with_vacancies(nullptr, nullptr, 0, nullptr, &comm) ==
+        PEERBUS_INVALID_ARGUMENT);
+  CHECK(std::string{peerbus_comm_refusal(nullptr)}.empty());
+}
 
 TEST_CASE("ranks of C go on without one that was killed") {
   CHECK(run(4, kind::processes, go_on) == 128 + SIGKILL);

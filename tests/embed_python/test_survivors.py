@@ -162,7 +162,50 @@ def killed_anywhere():
             rounds += 1
 
 
+def grows():
+    """Two of three ranks serve, and take in the third, which comes twice: it dies in between."""
+    rank, place = int(os.environ["RANK"]), {"job": os.environ["PEERBUS_JOB"]}
+    served = os.path.join(os.environ["TEST_FOLDER"], "served")
+
+    def serve(comm):
+        with comm, comm.exchange(experts=EXPERTS, hidden=HIDDEN, top_k=TOP_K, max_tokens=4) as exchange:
+            x, ids, weights = inputs_of(comm.rank)
+            received = exchange.dispatch(x, ids, weights)
+            received.outputs[:] = received.row_data
+            assert (widened(exchange.combine(received, len(x))) == widened(x)).all()
+            comm.barrier()
+
+    def admitted(comm):
+        while (larger := comm.admit(**place)) is None:
+            assert comm.refusal == ""
+        assert larger.view == (0, (0, 1, 2)) and larger.rank == comm.rank
+        return larger
+
+    if rank == 1:
+        for first in (True, False):
+            child = os.fork()
+            if child == 0:
+                comm = peerbus.Communicator.join(1, 3, **place)
+                assert comm.view.members == (0, 1, 2)
+                serve(comm)
+                if first:
+                    die()
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == (signal.SIGKILL if first else 0)
+        raises(peerbus.InvalidArgument, "rank 3 of 3", peerbus.Communicator.join, 3, 3, **place)
+        return
+    raises(TypeError, "present is for ranks of one host", peerbus.Communicator, present=[0, 1])
+    with peerbus.Communicator(rank, 3, present=[0, 2], **place) as few:
+        assert few.view.members == (0, 2) and few.admit(**place) is None and few.refusal == ""
+        larger = admitted(few)
+        serve(larger)
+        serve(admitted(few))  # The group of two is there still, and takes in the next.
+
+
 class Tests(unittest.TestCase):
+    def test_grows(self):
+        run(3, grows)
+
     def test_exchange(self):
         run(4, by_exchange, killed=(2,))
 

@@ -31,7 +31,8 @@ class newcomers;
 ///
 /// The group goes on in new memory: members and newcomers make a bootstrap together, and on it the
 /// communicators and exchanges that they need. The ranks keep their numbers. Until all have made
-/// them, the old ones stay as they are, and if anything fails they go on to be used.
+/// them, the old ones stay as they are, and if anything fails they go on to be used. Keep one
+/// admission as long as its communicator is used: newcomers wait at it between its calls.
 ///
 ///     peerbus::admission door{comm, place};
 ///     // at the same batch on all members, every so many batches:

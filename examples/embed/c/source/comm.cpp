@@ -14,12 +14,14 @@
 
 #include <peerbus/bootstrap/by_all_gather.hpp>
 #include <peerbus/bootstrap/environment.hpp>
+#include <peerbus/bootstrap/join_running.hpp>
 #include <peerbus/bootstrap/launch_environment.hpp>
 #include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/bootstrap/rendezvous_options.hpp>
 #include <peerbus/bootstrap/tcp_settings.hpp>
 #include <peerbus/bootstrap/threads.hpp>
+#include <peerbus/bootstrap/with_vacancies.hpp>
 #include <peerbus/communicator/survivors.hpp>
 #include <peerbus/core/rank.hpp>
 
@@ -129,6 +131,19 @@ Settings settings_of(const peerbus_place& place) {
   return settings;
 }
 
+/// Returns the settings of ranks of one host that `place` gives.
+launch_settings settings_of_host(const peerbus_place& place) {
+  require(place.port <= 65535, "place.port is above 65535");
+  require(place.secret == nullptr && place.host == nullptr,
+          "place.secret or place.host is set, expected NULL: the ranks are on one host");
+  auto settings = settings_of<launch_settings>(place);
+  settings.local_rank = place.rank;
+  return settings;
+}
+launch_settings read_place_of_host(const peerbus_place* place) {
+  return settings_of_host(read_struct(place, "place", offsetof(peerbus_place, secret)));
+}
+
 /// The interrupt function of Python, with a `peerbus_python` as its context.
 std::int32_t let_python_handle_signals(void* context) {
   const auto& python = *static_cast<const peerbus_python*>(context);
@@ -188,10 +203,8 @@ peerbus_code peerbus_comm_at(const peerbus_place* place, const peerbus_comm_opti
     }
     require(given.host == nullptr,
             "place.host needs place.secret, by which ranks of several hosts meet");
-    auto settings = settings_of<peerbus::launch_settings>(given);
-    settings.local_rank = given.rank;
     return std::unique_ptr<peerbus::bootstrap>{
-        std::make_unique<peerbus::environment_bootstrap>(settings, until)};
+        std::make_unique<peerbus::environment_bootstrap>(settings_of_host(given), until)};
   });
 }
 
@@ -316,6 +329,63 @@ peerbus_code peerbus_comm_survivors(peerbus_comm* parent, const peerbus_comm_opt
   const auto read = [&] { return read_part_options(parent, options, members_of_parent); };
   return make_comm(comm, read, [&](peerbus::deadline until) {
     return peerbus::survivors(members_of_parent->comm, until);
+  });
+}
+
+peerbus_code peerbus_comm_with_vacancies(const peerbus_place* place, const uint64_t* ranks,
+                                         uint64_t count, const peerbus_comm_options* options,
+                                         peerbus_comm** comm) {
+  const auto read = [&] { return read_comm_options(options); };
+  return make_comm(comm, read, [&](peerbus::deadline until) {
+    auto settings = read_place_of_host(place);
+    require(ranks != nullptr && count != 0, "ranks is NULL or count is 0");
+    require(count <= settings.size, "count is above place.size");
+    const std::uint64_t* const end = ranks + count;
+    const auto* const own = std::find(ranks, end, settings.rank);
+    require(own != end && std::is_sorted(ranks, end) && std::adjacent_find(ranks, end) == end &&
+                *(end - 1) < settings.size,
+            "ranks are not ascending, below place.size and with place.rank among them");
+    const std::size_t capacity = std::exchange(settings.size, count);
+    settings.rank = static_cast<std::size_t>(own - ranks);
+    return peerbus::with_vacancies(
+        std::make_unique<peerbus::environment_bootstrap>(settings, until),
+        std::vector<peerbus::rank_id>(ranks, end), capacity, until);
+  });
+}
+
+peerbus_code peerbus_comm_admit(peerbus_comm* parent, const peerbus_place* place,
+                                const peerbus_comm_options* options, peerbus_comm** comm) {
+  return guarded([&] {
+    require_result(comm, "comm");
+    group* members = nullptr;
+    const peerbus_comm_options given = read_part_options(parent, options, members);
+    const auto settings = read_place_of_host(place);
+    auto made = members->admission_at(settings).admit(
+        [&](std::unique_ptr<bootstrap> boot) {
+          return std::make_unique<peerbus_comm>(std::make_shared<group>(std::move(boot), given));
+        },
+        rendezvous_deadline(given));
+    if (made) *comm = made->release();
+  });
+}
+
+const char* peerbus_comm_refusal(const peerbus_comm* comm) {
+  return comm == nullptr ? "" : comm->members->refusal();
+}
+
+peerbus_code peerbus_comm_join(const peerbus_place* place, const peerbus_comm_options* options,
+                               peerbus_comm** comm) {
+  return guarded([&] {
+    require_result(comm, "comm");
+    const auto given = read_comm_options(options);
+    *comm = peerbus::join_running(
+                read_place_of_host(place),
+                [&](std::unique_ptr<bootstrap> boot) {
+                  return std::make_unique<peerbus_comm>(
+                      std::make_shared<group>(std::move(boot), given));
+                },
+                rendezvous_deadline(given))
+                .release();
   });
 }
 

@@ -12,7 +12,9 @@
 #include <utility>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/communicator.hpp>
+#include <peerbus/communicator/admission.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/transport/any_transport.hpp>
@@ -63,11 +65,25 @@ class group {
     if (!stage_ && !comm.bus().capabilities().any_local_memory) stage_.emplace(comm, until);
     return stage_ ? &*stage_ : nullptr;
   }
+  /// Returns what takes in processes that wait at `place`.
+  admission& admission_at(const launch_settings& place) {
+    const bool is_there = admission_ && place_.address == place.address &&
+                          place_.port == place.port && place_.job == place.job;
+    if (!is_there) admission_.emplace(comm, place);
+    place_ = place;
+    return *admission_;
+  }
+  /// Returns why the latest admission took in nobody who waited, or an empty text.
+  [[nodiscard]] const char* refusal() const noexcept {
+    return admission_ ? admission_->refusal().c_str() : "";
+  }
   /// Returns what may end the waits of the group. Not to be changed while a call waits.
   [[nodiscard]] interruption& stop() noexcept { return *stop_; }
 
  private:
   std::optional<stage> stage_;
+  std::optional<admission> admission_;
+  launch_settings place_;
 };
 
 /// The common part of all objects.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
@@ -79,6 +80,10 @@ deep_ep::tensor read_tensor(const peerbus_tensor* given, std::string_view name) 
   }
   if (given->data == nullptr && !empty)
     throw error{errc::invalid_argument, concat(name, ": data is NULL")};
+  const auto address = reinterpret_cast<std::uintptr_t>(given->data);
+  if (given->byte_offset > std::numeric_limits<std::uintptr_t>::max() - address)
+    throw error{errc::invalid_argument,
+                concat(name, ": byte_offset is ", given->byte_offset, ", beyond all memory")};
   std::byte* const data =
       given->data == nullptr ? nullptr : static_cast<std::byte*>(given->data) + given->byte_offset;
   if (reinterpret_cast<std::uintptr_t>(data) % deep_ep::bytes_of(type) != 0)

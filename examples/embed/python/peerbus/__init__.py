@@ -64,6 +64,10 @@ class View(typing.NamedTuple):
     members: tuple
 
 
+def _ranks(ranks, name):
+    return (ctypes.c_uint64 * len(ranks))(*[c.number(rank, name) for rank in ranks])
+
+
 class Communicator(c.Object, Collectives):
     """A group of ranks. Without arguments, the ranks are those that a launcher started.
 
@@ -78,11 +82,14 @@ class Communicator(c.Object, Collectives):
     libfabric, of which `provider` names the provider (tcp). `device` is its interface, or the RDMA
     device of verbs. `timeout` is the time limit of later calls in seconds, `meet_timeout` that of
     this one; the default of both is 30.
+
+    With `present`, ranks in ascending order, only those of the `size` ranks are there. The others count as
+    gone, and may come by `join`.
     """
 
     def __init__(self, rank=None, size=None, port=0, job=None, timeout=None, meet_timeout=None, *,
                  address=None, secret=None, host=None, group=None, all_gather=None,
-                 transport="automatic", provider=None, device=None):
+                 transport="automatic", provider=None, device=None, present=None):
         options = c.CommOptions(timeout_ns=c.nanoseconds(timeout),
                                 meet_timeout_ns=c.nanoseconds(meet_timeout),
                                 transport=c.place("transport", transport, TRANSPORTS),
@@ -90,6 +97,8 @@ class Communicator(c.Object, Collectives):
         if (rank is None) != (size is None):
             raise TypeError(f"rank is {rank} and size is {size}, expected both, or neither for the "
                             "ranks of a launcher")
+        if present is not None and (rank is None or secret or group or all_gather):
+            raise TypeError("present is for ranks of one host, with a rank and a size")
         unused = {"address": address, "secret": secret, "host": host, "all_gather": all_gather}
         if group is not None:
             del unused["address"], unused["host"]
@@ -107,8 +116,11 @@ class Communicator(c.Object, Collectives):
         else:
             place = c.Place(rank=rank, size=size, port=port, job=c.text(job), address=c.text(address),
                             secret=c.text(secret), host=c.text(host))
-            handle = c.make("comm", c.lib.peerbus_comm_at, ctypes.byref(place),
-                            ctypes.byref(options))
+            if present is None:
+                handle = c.make("comm", c.lib.peerbus_comm_at, ctypes.byref(place), ctypes.byref(options))
+            else:
+                handle = c.make("comm", c.lib.peerbus_comm_with_vacancies, ctypes.byref(place),
+                                _ranks(present, "present"), len(present), ctypes.byref(options))
         self._adopt(handle)
 
     _all = weakref.WeakSet()
@@ -118,6 +130,12 @@ class Communicator(c.Object, Collectives):
         super().__init__("comm", handle)
         Communicator._all.add(self)
         c.let_handlers_run(self)
+
+    @classmethod
+    def _of(cls, handle):
+        made = cls.__new__(cls)
+        made._adopt(handle)
+        return made
 
     @classmethod
     def of_group(cls, group=None, timeout=None):
@@ -137,12 +155,9 @@ class Communicator(c.Object, Collectives):
         """Returns a communicator of `ranks`, which become ranks 0, 1, ... Collective over all ranks
         of this one, each with the list of its own group. Without a `timeout`, the time limit of later
         calls is that of this communicator."""
-        members = (ctypes.c_uint64 * len(ranks))(*[c.number(rank, "ranks") for rank in ranks])
         options = c.CommOptions(timeout_ns=c.nanoseconds(timeout))
-        part = Communicator.__new__(Communicator)
-        part._adopt(c.make("comm", c.lib.peerbus_comm_subgroup, self, members, len(ranks),
-                           ctypes.byref(options)))
-        return part
+        return Communicator._of(c.make("comm", c.lib.peerbus_comm_subgroup, self, _ranks(ranks, "ranks"),
+                                       len(ranks), ctypes.byref(options)))
 
     @property
     def rank(self):
@@ -200,9 +215,33 @@ class Communicator(c.Object, Collectives):
         """Returns a communicator of the ranks of the view, which become ranks 0, 1, ... in their order.
         Collective among them. `timeout` as in `subgroup`."""
         options = c.CommOptions(timeout_ns=c.nanoseconds(timeout))
-        rest = Communicator.__new__(Communicator)
-        rest._adopt(c.make("comm", c.lib.peerbus_comm_survivors, self, ctypes.byref(options)))
-        return rest
+        return Communicator._of(c.make("comm", c.lib.peerbus_comm_survivors, self, ctypes.byref(options)))
+
+    @classmethod
+    def join(cls, rank, size, port=0, job=None, timeout=None, meet_timeout=None, *, address=None):
+        """Returns a communicator of a group that runs already on this host, in which this process becomes
+        `rank`, in place of one that is gone or was never there. Waits until its members `admit` it, with
+        the same `port`, `job` and `address`. Raises `Mismatch` with the reason if they refuse it."""
+        place = c.Place(rank=rank, size=size, port=port, job=c.text(job), address=c.text(address))
+        options = c.CommOptions(timeout_ns=c.nanoseconds(timeout), meet_timeout_ns=c.nanoseconds(meet_timeout))
+        return cls._of(c.make("comm", c.lib.peerbus_comm_join, ctypes.byref(place), ctypes.byref(options)))
+
+    def admit(self, port=0, job=None, timeout=None, *, address=None):
+        """If processes wait in `join` at this place, returns a communicator of the ranks of the view and of
+        them; else None. Collective among the ranks of the view, between two operations. This communicator
+        stays until it is destroyed. If those who wait could not be taken in, returns None, and `refusal` is
+        the reason."""
+        place = c.Place(rank=self.rank, size=self.size, port=port, job=c.text(job), address=c.text(address))
+        options = c.CommOptions(meet_timeout_ns=c.nanoseconds(timeout))
+        handle = ctypes.c_void_p()
+        c.check(c.lib.peerbus_comm_admit(self, ctypes.byref(place), ctypes.byref(options),
+                                         ctypes.byref(handle)))
+        return Communicator._of(handle) if handle else None
+
+    @property
+    def refusal(self):
+        """Why the latest `admit` took in nobody who waited, or an empty text."""
+        return c.lib.peerbus_comm_refusal(self.alive()).decode()
 
     def progress(self):
         """Does at once what this rank has to do for peers of other hosts: whoever gets from it, or waits

@@ -200,6 +200,45 @@ PEERBUS_API peerbus_code peerbus_comm_survivors(peerbus_comm *parent,
                                                 peerbus_comm **comm);
 
 /**
+ * Collective among `count` processes of one host that meet at `place`: makes a communicator of
+ * `place->size` ranks, of which only those in `ranks`, in ascending order, are there. The others count
+ * as gone, and may come by `peerbus_comm_join`.
+ * Errors: PEERBUS_INVALID_ARGUMENT (numbers that are not ascending, not below the size or without the
+ * caller's); as `peerbus_comm_at`.
+ */
+PEERBUS_API peerbus_code peerbus_comm_with_vacancies(const peerbus_place *place,
+                                                     const uint64_t *ranks, uint64_t count,
+                                                     const peerbus_comm_options *options,
+                                                     peerbus_comm **comm);
+/**
+ * If processes wait in `peerbus_comm_join` at `place`, makes a communicator of the ranks of the view and of
+ * them. Collective among the ranks of the view, between two operations, with the same `place`, whose rank
+ * and size do not count. Ranks keep their numbers. `*comm` is NULL if nobody waits, or if those who
+ * wait could not be taken in; `peerbus_comm_refusal` then says why. `parent` stays as it is, and is
+ * destroyed when it is not needed any more. Windows, exchanges and so on are made anew.
+ * A rank that forks after its first call keeps others from listening at the place while the child lives.
+ * Cost: if nobody waits, a signal and a wait for each rank.
+ * Errors: PEERBUS_PEER_DEAD and PEERBUS_TIMED_OUT if a rank of the view dies or does not call;
+ * PEERBUS_UNSUPPORTED unless all ranks share the memory of one host; PEERBUS_INVALID_ARGUMENT.
+ */
+PEERBUS_API peerbus_code peerbus_comm_admit(peerbus_comm *parent, const peerbus_place *place,
+                                            const peerbus_comm_options *options,
+                                            peerbus_comm **comm);
+/** Returns why the latest `peerbus_comm_admit` of `comm` took in nobody who waited, or "". Valid until the
+ * next one. */
+PEERBUS_API const char *peerbus_comm_refusal(const peerbus_comm *comm);
+/**
+ * Makes this process rank `place->rank` of a running group, in place of one that is gone or was never there,
+ * and sets `*comm` to its communicator. Waits until the group takes it in by `peerbus_comm_admit`.
+ * Prepare what takes long before.
+ * Errors: PEERBUS_MISMATCH with the reason if the group refuses it (the rank is there, two claim it, another
+ * size, other options); PEERBUS_TIMED_OUT; as `peerbus_comm_at`.
+ */
+PEERBUS_API peerbus_code peerbus_comm_join(const peerbus_place *place,
+                                           const peerbus_comm_options *options,
+                                           peerbus_comm **comm);
+
+/**
  * Does at once what this rank has to do for peers of other hosts: whoever gets from it, or waits until it
  * takes what was put, waits until it makes a call. For ranks that wait for something else for long, such as
  * another library's barrier. With shared memory there is nothing to do.
