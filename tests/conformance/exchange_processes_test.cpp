@@ -3,8 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/transport/any_transport.hpp>
-#include <peerbus/transport/decorator.hpp>
-#include <peerbus/transport/refinements.hpp>
+#include <peerbus/transport/fault.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "conformance/exchange_suite.hpp"
@@ -17,9 +16,8 @@ namespace {
 
 using unified_bus = test::processes_over<peerbus::unified_bus>;
 using indirect = test::processes_over<test::indirect<peerbus::unified_bus>>;
-using put_only = test::processes_over<
-    peerbus::transport_decorator<peerbus::unified_bus, peerbus::transport_refinements{}>>;
-using processes = test::any_over<peerbus::any_transport, unified_bus, put_only, indirect>;
+using faulty = test::processes_over<peerbus::fault<peerbus::unified_bus>>;
+using processes = test::any_over<peerbus::any_transport, unified_bus, faulty, indirect>;
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 
 #include <peerbus/transport/any_direct_transport.hpp>
 #include <peerbus/transport/any_transport.hpp>
+#include <peerbus/transport/fault.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
@@ -22,7 +23,8 @@ using indirect_threads = test::threads_over<test::indirect<peerbus::loopback>>;
 using any_threads = test::any_over<
     peerbus::any_transport, unified_bus_threads, indirect_threads,
     test::threads_over<test::lazy_planes<1>>, test::threads_over<test::lazy_planes<2>>,
-    test::threads_over<test::mailed_planes<3>>, test::threads_over<test::three_planes>>;
+    test::threads_over<test::mailed_planes<3>>, test::threads_over<test::three_planes>,
+    test::threads_over<peerbus::fault<peerbus::loopback>>>;
 using any_direct_threads = test::any_over<peerbus::any_direct_transport, loopback_threads,
                                           test::subgroup_of<loopback_threads>>;
 

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+
+namespace peerbus::detail {
+
+/// A call of a rank that has returned and is not done yet.
+template <class Window>
+struct held_call {
+  /// The call, which says what members count besides `peer` and `memory`.
+  enum class kind : std::uint8_t {
+    put,    ///< `offset`, `source`
+    get,    ///< `offset`, `target`
+    signal  ///< `id`, `value`
+  };
+
+  kind what{};
+  rank_id peer{};
+  const Window* memory = nullptr;
+  std::size_t offset = 0;
+  std::span<const std::byte> source{};
+  std::span<std::byte> target{};
+  signal_id id{};
+  std::uint64_t value = 0;
+  std::uint64_t due = 0;  ///< the look with which the call is done at the latest
+};
+
+/// Calls in the order in which they are to be done, as far as they are done together. Each is due
+/// at some look. A signal is due no sooner than the calls to its peer before it, and what follows a
+/// signal to the same peer is due no sooner than that signal. So calls that are done when they are
+/// due keep the order that the contract promises.
+///
+/// Cost: each function goes through all calls. None allocates after the constructor.
+template <class Window>
+class held_calls {
+ public:
+  using call = held_call<Window>;
+
+  explicit held_calls(std::size_t capacity) { calls_.reserve(capacity); }
+
+  [[nodiscard]] bool is_empty() const noexcept { return calls_.empty(); }
+  [[nodiscard]] bool is_full() const noexcept { return calls_.size() == calls_.capacity(); }
+
+  /// Adds a call, due after `delay` further looks. If `place` is given, it decides which of the
+  /// earlier calls the new one precedes. There must be room.
+  /// Returns: whether the call precedes an earlier one.
+  bool add(call added, std::uint64_t delay, std::optional<std::uint64_t> place) noexcept {
+    added.due = looks_ + delay;
+    std::size_t earliest = 0;
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      const bool is_ordered =
+          added.what == call::kind::signal || calls_[i].what == call::kind::signal;
+      if (calls_[i].peer != added.peer || !is_ordered) continue;
+      earliest = i + 1;
+      added.due = std::max(added.due, calls_[i].due);
+    }
+    const std::size_t choices = calls_.size() - earliest + 1;
+    const std::size_t at = place ? earliest + *place % choices : calls_.size();
+    const bool precedes = at != calls_.size();
+    calls_.insert(calls_.begin() + static_cast<std::ptrdiff_t>(at), added);
+    return precedes;
+  }
+
+  /// Takes out the calls for which `leaves(call)`, and passes each to `issue(call)`.
+  template <class Leaves, class Issue>
+  void release_if(Leaves&& leaves, Issue&& issue) noexcept {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < calls_.size(); ++i)
+      if (leaves(calls_[i]))
+        issue(calls_[i]);
+      else
+        calls_[kept++] = calls_[i];
+    calls_.resize(kept);
+  }
+  /// Counts a look, and releases the calls that are due.
+  template <class Issue>
+  void look(Issue&& issue) noexcept {
+    release_if([this](const call& each) { return each.due <= looks_; }, issue);
+    ++looks_;
+  }
+
+ private:
+  std::vector<call> calls_;
+  std::uint64_t looks_ = 0;
+};
+
+}  // namespace peerbus::detail
