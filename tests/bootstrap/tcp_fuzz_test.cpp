@@ -32,7 +32,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/unique_fd.hpp>
 
-#include "fuzz_targets.hpp"
+#include "fuzz/tcp_targets.hpp"
 #include "support/sanitized.hpp"
 #include "support/search.hpp"
 #include "tcp_support.hpp"

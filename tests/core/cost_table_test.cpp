@@ -111,6 +111,12 @@ TEST_CASE("cost_table: files") {
   CHECK(error_of(errc::invalid_argument, [&] {
           return cost_table::load(path);
         }).starts_with(path + ", line 2: "));
+  std::ofstream{path} << "peerbus costs 1\n" << std::string(1 << 16, '#');
+  CHECK(error_of(errc::invalid_argument, [&] { return cost_table::load(path); }) ==
+        path + " has more than 65536 bytes, expected a table of costs");
+  CHECK(error_of(errc::invalid_argument, [&] {
+          return cost_table::load("/dev/zero");
+        }).starts_with("/dev/zero has more than "));
   std::filesystem::remove(path);
   CHECK(error_of(errc::system, [&] { return cost_table::load(path); }) ==
         "costs cannot be read from " + path);

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <new>
 
 #include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/bootstrap/detail/told_code.hpp>
 #include <peerbus/core/text.hpp>
 
 namespace peerbus {
@@ -49,14 +51,14 @@ PEERBUS_INLINE std::vector<bootstrap::contribution> gather_or_refuse(
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (boot.members()->is_excluded(rank_id{r})) continue;
     auto& bytes = all[r].bytes;
-    auto given_code = errc::system;
+    auto given_code = static_cast<std::uint32_t>(errc::system);
     if (bytes.size() >= sizeof given_code) {
       std::memcpy(&given_code, bytes.data() + bytes.size() - sizeof given_code, sizeof given_code);
       bytes.resize(bytes.size() - sizeof given_code);
     }
-    if (given_code == errc::ok) continue;
+    if (given_code == static_cast<std::uint32_t>(errc::ok)) continue;
     if (rank_id{r} == boot.rank() && objection) throw agreed_error{*objection};
-    throw agreed_error{given_code,
+    throw agreed_error{detail::told_code(given_code),
                        detail::concat(doing, ": ", rank_id{r}, " could not: ",
                                       std::string_view{reinterpret_cast<const char*>(bytes.data()),
                                                        bytes.size()})};

@@ -9,8 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/split.hpp>
+#include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
 
 namespace peerbus {
 
@@ -26,8 +29,14 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> split(bootstrap& boot, std::uint64_t c
   std::vector<std::uint64_t> keys(boot.size());
   std::vector<rank_id> members;
   for (const rank_id rank : all_ranks{boot.size()}) {
+    if (boot.members()->is_excluded(rank)) continue;
     choice theirs{};
-    std::memcpy(theirs.data(), gathered[rank.index()].bytes.data(), sizeof theirs);
+    const auto& choice_bytes = gathered[rank.index()].bytes;
+    if (choice_bytes.size() != sizeof theirs)
+      throw agreed_error{errc::mismatch,
+                         detail::concat("split: ", rank, " gave ", choice_bytes.size(),
+                                        " bytes, expected ", sizeof theirs)};
+    std::memcpy(theirs.data(), choice_bytes.data(), sizeof theirs);
     keys[rank.index()] = theirs[1];
     if (theirs[0] == color) members.push_back(rank);
   }

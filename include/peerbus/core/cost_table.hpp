@@ -28,7 +28,8 @@ class cost_table {
   /// Throws: `error` invalid_argument with the number of the first line that is wrong.
   [[nodiscard]] static cost_table parse(std::string_view text, std::string_view source = "costs");
   /// Reads a table from a file.
-  /// Throws: `error` system if the file cannot be read; as `parse`.
+  /// Throws: `error` system if the file cannot be read; invalid_argument if it has more than 64
+  /// KiB; as `parse`.
   [[nodiscard]] static cost_table load(const std::string& path);
 
   /// Sets a cost, or replaces it.

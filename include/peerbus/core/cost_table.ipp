@@ -86,13 +86,18 @@ PEERBUS_INLINE cost_table cost_table::load(const std::string& path) {
   const std::unique_ptr<std::FILE, decltype(close)> file{std::fopen(path.c_str(), "rb"), close};
   std::string text;
   char block[4096];
-  for (std::size_t bytes = 1; file && bytes > 0;) {
+  constexpr std::size_t most = std::size_t{1} << 16;
+  // A file such as /dev/zero has no end.
+  for (std::size_t bytes = 1; file && bytes > 0 && text.size() <= most;) {
     bytes = std::fread(block, 1, sizeof block, file.get());
     text.append(block, bytes);
   }
   // A directory is opened, and cannot be read.
   if (!file || std::ferror(file.get()) != 0)
     throw error{errc::system, detail::concat("costs cannot be read from ", path)};
+  if (text.size() > most)
+    throw error{errc::invalid_argument,
+                detail::concat(path, " has more than ", most, " bytes, expected a table of costs")};
   return parse(text, path);
 }
 

@@ -12,10 +12,12 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/offered_place.hpp>
+#include <peerbus/bootstrap/detail/told_code.hpp>
 #include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/bootstrap/rendezvous_options.hpp>
@@ -41,6 +43,7 @@ inline std::string name_of_host() {
 struct invitation {
   static constexpr std::string_view format = "peerbus invitation 1";
   static constexpr std::string_view refusal = "peerbus refusal 1";
+  static constexpr std::size_t secret_digits = 32;  ///< as `draw_digits` draws
 
   offered_place place;
   bool is_one_host = false;
@@ -72,33 +75,42 @@ struct invitation {
   }
 
   /// Decodes an invitation.
-  /// Throws: `error` with the reason if rank 0 refused; mismatch if the text is of another build.
+  /// Throws: `error` with the reason if rank 0 refused; mismatch if the text is of another build;
+  /// system if it was cut off or changed.
   static invitation decode(std::string_view text) {
-    const auto take_line = [&text] {
+    bool is_whole = true;
+    const auto take_line = [&] {
       const auto line = text.substr(0, text.find('\n'));
+      is_whole = is_whole && line.size() < text.size();
       text.remove_prefix(std::min(text.size(), line.size() + 1));
       return line;
     };
-    const auto take_number = [&take_line] {
+    const auto take_number = [&] {
       const auto line = take_line();
+      const char* const end = line.data() + line.size();
       std::uint16_t number = 0;
-      std::from_chars(line.data(), line.data() + line.size(), number);
+      const auto [stop, code] = std::from_chars(line.data(), end, number);
+      is_whole = is_whole && code == std::errc{} && stop == end;
       return number;
     };
     const auto first = take_line();
     if (first == refusal) {
-      const auto code = static_cast<errc>(take_number());
+      const errc code = told_code(take_number());
       throw error{code, std::string{text}};
     }
     if (first != format)
       throw error{errc::mismatch, concat("rank 0 invites with '", first, "', expected '", format,
                                          "': expected one build of peerbus on all ranks")};
     invitation read;
-    read.is_one_host = take_line() == "host";
+    const auto kind = take_line();
+    read.is_one_host = kind == "host";
     read.place.address = take_line();
     read.place.port = take_number();
     read.secret = take_line();
     read.job = text;
+    is_whole = is_whole && (read.is_one_host || kind == "network") && !read.place.address.empty();
+    if (!is_whole || read.secret.size() != secret_digits)
+      throw error{errc::system, "the invitation of rank 0 was cut off or changed on its way"};
     return read;
   }
 

@@ -20,6 +20,7 @@
 #include <peerbus/bootstrap/detail/gathered.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/bootstrap/detail/star.hpp>
+#include <peerbus/bootstrap/detail/told_code.hpp>
 #include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -37,9 +38,7 @@ enum class carries { bytes, descriptors };
 
 /// Decodes the failure in a `refuse` frame. An unknown code becomes `system`.
 inline failure told_failure(const frame& refusal) {
-  const auto last = static_cast<std::uint32_t>(errc::view_changed);
-  const bool known = refusal.header.code >= 1 && refusal.header.code <= last;
-  return {known ? static_cast<errc>(refusal.header.code) : errc::system, refusal.text};
+  return {told_code(refusal.header.code), refusal.text};
 }
 
 /// Encodes a failure as a `refuse` frame.

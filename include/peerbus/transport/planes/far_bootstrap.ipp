@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -51,20 +52,26 @@ PEERBUS_INLINE std::vector<bootstrap::contribution> far_bootstrap::gather(
     end_ = refusal;
     throw;
   }
-  std::vector<std::string> purposes;
-  for (contribution& given : all) {
-    auto& bytes = given.bytes;
-    std::uint32_t count = 0;
-    std::memcpy(&count, bytes.data() + bytes.size() - sizeof count, sizeof count);
-    const std::size_t rest = bytes.size() - sizeof count - count;
-    purposes.emplace_back(reinterpret_cast<const char*>(bytes.data() + rest), count);
-    bytes.resize(rest);
-  }
+  std::optional<std::pair<rank_id, std::string>> first;
   for (const rank_id rank : all_ranks{all.size()}) {
-    if (purposes[rank.index()] == purposes[0]) continue;
+    if (members()->is_excluded(rank)) continue;
+    auto& bytes = all[rank.index()].bytes;
+    std::string purpose = "a malformed message";
+    std::uint32_t count = 0;
+    if (bytes.size() >= sizeof count) {
+      const std::size_t before_count = bytes.size() - sizeof count;
+      std::memcpy(&count, bytes.data() + before_count, sizeof count);
+      if (count <= before_count) {
+        const std::size_t rest = before_count - count;
+        purpose.assign(reinterpret_cast<const char*>(bytes.data() + rest), count);
+        bytes.resize(rest);
+      }
+    }
+    if (!first) first.emplace(rank, purpose);
+    if (purpose == first->second) continue;
     end_ =
-        agreed_error{errc::mismatch, concat("planes: far: ", rank_id{0}, " is in '", purposes[0],
-                                            "' but ", rank, " in '", purposes[rank.index()], "'")};
+        agreed_error{errc::mismatch, concat("planes: far: ", first->first, " is in '",
+                                            first->second, "' but ", rank, " in '", purpose, "'")};
     throw agreed_error{*end_};
   }
   return all;

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-// Everything of the bootstrap over TCP that reads bytes from elsewhere, one function each: any
-// bytes must end in an error or a result, within bounds. Used by tcp_fuzz_test.cpp, which makes the
-// bytes up, and by tcp_fuzzer.cpp, for libFuzzer.
+// What ranks read from sockets while they meet and in collectives of the bootstrap. Also used by
+// tests/bootstrap/tcp_fuzz_test.cpp, which makes the bytes up.
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +26,7 @@
 #include <peerbus/bootstrap/detail/frame.hpp>
 #include <peerbus/bootstrap/detail/gathered.hpp>
 #include <peerbus/bootstrap/detail/rendezvous.hpp>
+#include <peerbus/bootstrap/detail/rendezvous_joiner.hpp>
 #include <peerbus/bootstrap/detail/star_leaf.hpp>
 #include <peerbus/bootstrap/detail/star_root.hpp>
 #include <peerbus/bootstrap/detail/tcp_failure_detector.hpp>
@@ -34,13 +37,9 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/unique_fd.hpp>
 
+#include "fuzz/bytes.hpp"
+
 namespace fuzz {
-
-using bytes = std::span<const std::byte>;
-
-inline void expect(bool holds, const char* what) {
-  if (!holds) throw std::logic_error{what};
-}
 
 /// A connection whose other end sends `said` and then nothing more.
 inline peerbus::detail::connection connection_saying(bytes said) {
@@ -83,6 +82,41 @@ inline void read_frames(bytes said) {
   }
 }
 
+/// Frames with descriptors, from a process of this host. The first byte limits the descriptors of a
+/// frame. Each further piece has a byte for its length and one for its descriptors.
+inline void read_frames_with_descriptors(bytes said) {
+  using peerbus::detail::frame_reader;
+  input from{said};
+  const auto most = static_cast<std::uint32_t>(1 + from.below(8));
+  int pair[2] = {-1, -1};
+  expect(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "a socket pair");
+  peerbus::detail::connection link{peerbus::unique_fd{pair[0]}};
+  peerbus::detail::connection other{peerbus::unique_fd{pair[1]}};
+  const std::vector<int> passed(8, STDERR_FILENO);
+  frame_reader reader{1 << 16, most};
+  for (bool is_over = false; !is_over;) {
+    const std::size_t length = from.below(64);
+    const std::size_t count = from.below(passed.size() + 1);
+    const bytes piece = from.take_bytes(length);
+    const bool is_last = from.is_empty();
+    (void)other.send(piece);
+    // A writer without bytes sends one byte with the descriptors.
+    peerbus::detail::frame_writer writer{{}, std::span{passed}.first(count)};
+    (void)writer.step(other);
+    if (is_last) other.hang_up();
+    for (auto status = frame_reader::status::done; status == frame_reader::status::done;) {
+      status = reader.step(link);
+      is_over = status != frame_reader::status::done && status != frame_reader::status::more;
+      if (status == frame_reader::status::done) {
+        const auto frame = reader.take();
+        expect(frame.fds.size() <= most, "no more descriptors than the limit");
+        for (const auto& fd : frame.fds) expect(::fcntl(fd.get(), F_GETFD) >= 0, "a descriptor");
+      }
+    }
+    expect(is_over || !is_last, "an end");
+  }
+}
+
 inline peerbus::membership two_ranks(std::size_t me, peerbus::detail::connection link) {
   std::vector<peerbus::detail::connection> links(2);
   links[1 - me] = std::move(link);
@@ -95,12 +129,15 @@ inline peerbus::membership two_ranks(std::size_t me, peerbus::detail::connection
 /// An allgather of rank 0 with a rank 1, and the reverse, that says this.
 inline void gather(bytes said) {
   using peerbus::detail::carries;
-  const auto quietly = [](auto&& f) {
-    try {
-      f();
-    } catch (const peerbus::error& caught) {
-      expect(caught.code() != peerbus::errc::timed_out, "an error long before the deadline");
-    }
+  const auto quietly = [](auto&& read) {
+    accept_or_refuse([&] {
+      try {
+        read();
+      } catch (const peerbus::error& refusal) {
+        expect(refusal.code() != peerbus::errc::timed_out, "an error long before the deadline");
+        throw;
+      }
+    });
   };
   const auto soon = peerbus::deadline::after(std::chrono::seconds{20});
   peerbus::idle_work nothing_to_do;
@@ -194,6 +231,76 @@ class callers {
   bool has_tls_;
   fuzzed_place place_;
   peerbus::unique_fd listener_ = make_listener();
+};
+
+/// A place where a process listens that is no rank 0, and says `said` to the first caller.
+class false_rank_0 final : public peerbus::detail::rendezvous_place {
+ public:
+  false_rank_0(bytes said, bool has_tls) : said_{said}, has_tls_{has_tls} {}
+
+  [[nodiscard]] std::string describe() const override { return "here"; }
+  [[nodiscard]] std::size_t channels() const noexcept override { return 1; }
+  [[nodiscard]] std::vector<peerbus::unique_fd> open() override { return {}; }
+  [[nodiscard]] peerbus::detail::connection admit(peerbus::unique_fd /*caller*/) override {
+    return {};
+  }
+  [[nodiscard]] std::string describe_caller(const peerbus::detail::connection*) const override {
+    return "a caller";
+  }
+  [[nodiscard]] peerbus::detail::connection call(peerbus::deadline /*until*/) override {
+    using peerbus::detail::tls_layer;
+    errno = ECONNREFUSED;
+    if (other_) return {};
+    int pair[2] = {-1, -1};
+    expect(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "a socket pair");
+    peerbus::unique_fd caller{pair[0]};
+    other_ = peerbus::unique_fd{pair[1]};
+    (void)!::send(other_.get(), said_.data(), said_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    ::shutdown(other_.get(), SHUT_WR);
+    if (!has_tls_) return caller;
+    return {std::move(caller), std::make_unique<tls_layer>(group_, tls_layer::end::calling)};
+  }
+  [[nodiscard]] std::string describe_silence(int /*number*/) const override { return "silence"; }
+
+ private:
+  bytes said_;
+  bool has_tls_;
+  peerbus::unique_fd other_;
+  std::shared_ptr<const peerbus::detail::tls_group> group_ =
+      std::make_shared<const peerbus::detail::tls_group>("what no fuzzer can know");
+};
+
+/// The answer to a rank that joins: in the clear, or as the first bytes of TLS.
+inline void join(bytes said, bool has_tls) {
+  false_rank_0 place{said, has_tls};
+  bool has_met = false;
+  accept_or_refuse([&] {
+    (void)peerbus::detail::rendezvous_joiner{
+        place, {1, 2, peerbus::deadline::after(std::chrono::milliseconds{has_tls ? 0 : 20})}}
+        .join(0);
+    has_met = true;
+  });
+  expect(!has_met || !has_tls, "no welcome of a stranger");
+}
+
+/// The targets of this file.
+inline constexpr std::array tcp_targets{
+    target{"frames", read_frames},
+    target{"frames_with_descriptors", read_frames_with_descriptors},
+    target{"collectives", gather},
+    target{"news", hear_news},
+    target{"hellos",
+           [](bytes said) {
+             static callers port{false};
+             port.hear(said);
+           }},
+    target{"first_flights",
+           [](bytes said) {
+             static callers port{true};
+             port.hear(said);
+           }},
+    target{"answers", [](bytes said) { join(said, false); }},
+    target{"answering_flights", [](bytes said) { join(said, true); }},
 };
 
 }  // namespace fuzz
