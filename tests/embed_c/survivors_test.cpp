@@ -71,11 +71,16 @@ void go_on(peerbus_comm* comm) {
   };
   dispatch();
   ok(peerbus_comm_barrier(comm, 0), "barrier");
+  fails(peerbus_comm_continue_without(comm, &rank, 1, 0), PEERBUS_INVALID_ARGUMENT, "other ranks");
   if (rank == 0) ::raise(SIGKILL);
   fails(peerbus_combine(exchange, received.ticket, &sum), PEERBUS_PEER_DEAD, "rank 0 died");
   expect_equal(peerbus_comm_rank_state(comm, 0), 2, "state of rank 0");
   expect_equal(peerbus_comm_is_member(comm, 0), 1, "membership of rank 0");
-  ok(peerbus_comm_continue(comm, 0), "continue");
+  constexpr std::uint64_t gone = 0;
+  if (rank == 1)
+    ok(peerbus_comm_continue_without(comm, &gone, 1, 0), "continue without");
+  else
+    ok(peerbus_comm_continue(comm, 0), "continue");
   expect_equal(peerbus_comm_view(comm), std::uint64_t{1}, "view");
   expect_equal(peerbus_comm_is_member(comm, 0), 0, "membership of rank 0");
   expect_equal(peerbus_comm_is_member(comm, 3), 1, "membership of rank 3");

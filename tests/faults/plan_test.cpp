@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -32,6 +31,7 @@
 #include <peerbus/bootstrap/join_running.hpp>
 #include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/bootstrap/with_vacancies.hpp>
+#include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/communicator/admission.hpp>
@@ -39,10 +39,12 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/layout.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "support/exchange_check.hpp"
+#include "support/search.hpp"
 #include "support/survivors.hpp"
 
 // Groups that lose ranks and take in others under load, by a plan: a list of phases, each the ranks
@@ -57,6 +59,7 @@ namespace {
 using peerbus::errc;
 using peerbus::rank_id;
 using peerbus::codec::int8_per_token;
+namespace moe = peerbus::moe;
 
 constexpr std::size_t most_ranks = 16;
 constexpr std::uint32_t batches_of_phase = 6;
@@ -96,6 +99,7 @@ plan read_plan(const nlohmann::json& phases) {
 struct board {
   std::atomic<std::size_t> phase{0};
   std::atomic<bool> is_over{false};
+  std::atomic<std::uint64_t> batches{0};  ///< of all ranks
   struct progress {
     std::atomic<std::size_t> phase{0};
     std::atomic<std::uint32_t> batches{0};
@@ -104,27 +108,29 @@ struct board {
 };
 
 /// What a rank serves with, until the group has others.
+template <class Codec, class Layout>
 struct serving {
   std::unique_ptr<peerbus::bootstrap> boot;
   peerbus::communicator<peerbus::any_transport> comm;
-  peerbus::moe::exchange<peerbus::any_transport, int8_per_token> moe;
+  peerbus::moe::exchange<peerbus::any_transport, Codec, Layout> moe;
   peerbus::admission door;
 
   serving(std::unique_ptr<peerbus::bootstrap> met, const peerbus::launch_settings& place)
       : boot{std::move(met)},
         comm{peerbus::any_transport{peerbus::unified_bus{*boot}},
              {.timeout = std::chrono::minutes{1}}},
-        moe{comm, survivors::config, int8_per_token{}},
+        moe{comm, survivors::config, Codec{}, Layout{}},
         door{comm, place} {}
 };
 
+template <class Codec, class Layout>
 void live(const plan& phases, board& shared, const peerbus::launch_settings& place) {
   const auto make = [&](std::unique_ptr<peerbus::bootstrap> boot) {
-    return std::make_unique<serving>(std::move(boot), place);
+    return std::make_unique<serving<Codec, Layout>>(std::move(boot), place);
   };
   const auto& first = phases.front();
   const std::size_t begun = shared.phase;
-  std::unique_ptr<serving> now;
+  std::unique_ptr<serving<Codec, Layout>> now;
   if (begun == 0) {
     std::vector<rank_id> all;
     for (const auto* set : {&first.serve, &first.killed})
@@ -163,8 +169,9 @@ void live(const plan& phases, board& shared, const peerbus::launch_settings& pla
         }
       test::check_round(now->moe,
                         survivors::scenario_of(now->comm.view(), now->moe.placement(), number),
-                        rank_id{place.rank});
+                        rank_id{place.rank}, Layout{});
       now->comm.barrier();
+      ++shared.batches;
       const auto members = now->comm.view().members();
       if (std::equal(members.begin(), members.end(), wanted.serve.begin(), wanted.serve.end(),
                      [](rank_id member, std::size_t rank) { return member.index() == rank; })) {
@@ -178,10 +185,50 @@ void live(const plan& phases, board& shared, const peerbus::launch_settings& pla
   }
 }
 
+/// Numbers that a seed determines.
+class numbers {
+ public:
+  explicit numbers(std::uint64_t seed) : state_{seed} {}
+  std::uint64_t draw() {
+    state_ = state_ * 6'364'136'223'846'793'005U + 1'442'695'040'888'963'407U;
+    return state_ >> 33;
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+/// Makes up `count` phases of up to six ranks. In each but the first, whose ranks all have to meet,
+/// every rank that is there is killed or leaves with a chance of a sixth, and every other one
+/// comes, or is killed on its way, with one of five in twelve.
+plan draw_plan(std::size_t count, numbers& from) {
+  plan made;
+  while (made.size() < count) {
+    phase next;
+    for (std::size_t rank = 0; rank < 6; ++rank) {
+      const bool is_there = !made.empty() && made.back().has(made.back().serve, rank);
+      const std::uint64_t drawn = from.draw() % 12;
+      if (!made.empty() && (drawn == 0 || (!is_there && drawn == 1)))
+        next.killed.push_back(rank);
+      else if (is_there ? drawn > 1 : drawn < 5)
+        next.serve.push_back(rank);
+    }
+    // Somebody is there all the time, to take in the others.
+    if (!next.serve.empty() &&
+        (made.empty() || std::any_of(next.serve.begin(), next.serve.end(), [&](std::size_t rank) {
+           return made.back().has(made.back().serve, rank);
+         })))
+      made.push_back(std::move(next));
+  }
+  return made;
+}
+
 /// The processes of a plan, each started when a phase names it anew.
 class job {
  public:
-  job(const plan& phases, std::uint64_t seed) : phases_{&phases}, seed_{seed} {
+  /// `kind` chooses codec and layout; `seed` the moments of the kills.
+  job(const plan& phases, std::uint64_t kind, std::uint64_t seed)
+      : phases_{&phases}, kind_{kind % 3}, seed_{seed} {
     void* const page =
         ::mmap(nullptr, sizeof(board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(page != MAP_FAILED);
@@ -211,7 +258,7 @@ class job {
         for (const std::size_t rank : *set)
           if (processes_[rank] == 0) start(rank);
       if (!now.killed.empty())
-        std::this_thread::sleep_for(std::chrono::microseconds{draw() % 30'000});
+        std::this_thread::sleep_for(std::chrono::microseconds{seed_.draw() % 30'000});
       for (const std::size_t rank : now.killed) {
         ::kill(processes_[rank], SIGKILL);
         expect_end(rank, SIGKILL);
@@ -225,6 +272,8 @@ class job {
     shared_->is_over = true;
     for (const std::size_t rank : phases_->back().serve) expect_end(rank, 0);
   }
+  /// Returns how many batches all ranks together have served.
+  [[nodiscard]] std::uint64_t batches() const { return shared_->batches; }
 
  private:
   void start(std::size_t rank) {
@@ -238,7 +287,11 @@ class job {
     try {
       peerbus::launch_settings mine = place_;
       mine.rank = mine.local_rank = rank;
-      live(*phases_, *shared_, mine);
+      switch (kind_) {
+        case 0: live<int8_per_token, moe::compact>(*phases_, *shared_, mine); break;
+        case 1: live<peerbus::codec::bf16, moe::expert_slots>(*phases_, *shared_, mine); break;
+        default: live<int8_per_token, moe::padded>(*phases_, *shared_, mine);
+      }
       status = 0;
     } catch (const std::exception& problem) {
       std::fprintf(stderr, "rank %zu, phase %zu: %s\n", rank, shared_->phase.load(),
@@ -272,13 +325,9 @@ class job {
     }
   }
 
-  std::uint64_t draw() {
-    seed_ = seed_ * 6'364'136'223'846'793'005U + 1'442'695'040'888'963'407U;
-    return seed_ >> 33;
-  }
-
   const plan* phases_;
-  std::uint64_t seed_;
+  std::uint64_t kind_;
+  numbers seed_;
   peerbus::launch_settings place_;
   board* shared_ = nullptr;
   std::array<pid_t, most_ranks> processes_{};
@@ -295,16 +344,34 @@ TEST_CASE("plans") {
     for (const auto& [name, phases] : plans.items()) {
       CAPTURE(name);
       const plan read = read_plan(phases);
-      const char* const given = std::getenv("PEERBUS_PLAN_SEEDS");
-      const std::uint64_t seeds = given == nullptr ? 2 : std::strtoull(given, nullptr, 10);
+      const std::uint64_t seeds = test::soak_repetitions(3);
       for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
         CAPTURE(seed);
-        job{read, seed}.run();
+        job{read, seed, seed}.run();
       }
       ++found;
     }
   }
   CHECK(found >= 8);
+}
+
+TEST_CASE("plans that a seed makes up") {
+  const std::uint64_t first = test::number_from_environment("PEERBUS_SEED", 1);
+  std::uint64_t batches = 0, kills = 0, arrivals = 0;
+  for (std::uint64_t seed = first; seed < first + test::soak_repetitions(6); ++seed) {
+    CAPTURE(seed);
+    numbers from{seed};
+    const plan drawn = draw_plan(12, from);
+    job served{drawn, seed, seed};
+    served.run();
+    batches += served.batches();
+    for (std::size_t p = 0; p < drawn.size(); ++p) {
+      kills += drawn[p].killed.size();
+      for (const std::size_t rank : drawn[p].serve)
+        arrivals += p != 0 && !drawn[p - 1].has(drawn[p - 1].serve, rank) ? 1U : 0U;
+    }
+  }
+  MESSAGE(batches, " batches, ", kills, " kills, ", arrivals, " ranks that came");
 }
 
 TEST_CASE("a plan that names nobody, or unknown ranks") {

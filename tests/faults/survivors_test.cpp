@@ -141,6 +141,38 @@ TEST_CASE("at any moment") {
   }
 }
 
+TEST_CASE("a rank that lives is put out, also one that is stopped") {
+  for (const bool is_stopped : {true, false}) {
+    CAPTURE(is_stopped);
+    run(4, 1, [&](communicator& comm) {
+      survivors::moe::exchange exchange{comm, survivors::config, int8_per_token{}};
+      comm.barrier();
+      const std::array evicted{rank_id{2}};
+      if (comm.rank() == evicted[0]) {
+        if (is_stopped) ::raise(SIGSTOP);
+        for (;;) std::this_thread::sleep_for(std::chrono::minutes{1});
+      }
+      test::expect_error(errc::timed_out, {}, [&] {
+        comm.barrier(peerbus::deadline::after(std::chrono::milliseconds{50}));
+      });
+      if (comm.rank() == rank_id{1}) {
+        test::expect_error(errc::invalid_argument, {"rank 1 given on rank 1"},
+                           [&] { comm.continue_without(std::array{rank_id{1}}); });
+        test::expect_error(errc::invalid_argument, {"rank 4 given", "below 4"},
+                           [&] { comm.continue_without(std::array{rank_id{4}}); });
+        comm.continue_without(evicted);
+      } else {
+        while (comm.view().number() == 0) comm.continue_without_the_dead();
+      }
+      test::expect_equal(comm.view().members().size(), 3U, "members");
+      static_cast<void>(exchange.resume());
+      test::check_round(exchange, survivors::scenario_of(comm.view(), exchange.placement(), 1),
+                        comm.rank());
+      comm.barrier();
+    });
+  }
+}
+
 TEST_CASE("a rank that leaves is gone too") {
   run(5, 0, [](communicator& comm) {
     survivors::moe::exchange exchange{comm, survivors::config, int8_per_token{}};

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/home_process.hpp>
 #include <peerbus/core/rank.hpp>
@@ -130,6 +131,11 @@ class membership {
     // order: relaxed; guards no other data.
     return exclusions_.load(std::memory_order_relaxed);
   }
+
+  /// Ends the process of `peer` as `kill -9` does, unless it has ended. Returns once it has.
+  /// Throws: `error` unsupported if this rank has no pidfd of it, as of threads and of ranks of
+  /// other hosts; timed_out; system.
+  void end(rank_id peer, deadline until);
 
   /// Records that an operation of this rank has ended with `peer_dead`. `health` calls this itself.
   void note_peer_dead() const noexcept;

@@ -3,9 +3,14 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <exception>
 #include <utility>
 
@@ -94,6 +99,21 @@ PEERBUS_INLINE void membership::exclude(rank_id peer) noexcept {
                                      std::memory_order_relaxed)) {
   }
   told_of_death_.store(false, std::memory_order_relaxed);
+}
+
+PEERBUS_INLINE void membership::end(rank_id peer, deadline until) {
+  if (state(peer) != rank_state::running) return;
+  const unique_fd& process = processes_[peer.index()];
+  if (!process || !is_here())
+    throw error{errc::unsupported, detail::concat("ending ", peer,
+                                                  ": expected a process of this host that has met "
+                                                  "this one by a bootstrap of one host")};
+  if (::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) != 0 && errno != ESRCH)
+    throw detail::system_failure(detail::concat("ending ", peer), errno);
+  const auto patience =
+      std::clamp<deadline::clock::duration>(until.remaining(), {}, std::chrono::hours{1});
+  if (!ends_within(peer, std::chrono::ceil<std::chrono::milliseconds>(patience)))
+    throw error{errc::timed_out, detail::concat("ending ", peer, ": it was killed and still runs")};
 }
 
 PEERBUS_INLINE void membership::note_peer_dead() const noexcept {

@@ -120,6 +120,19 @@ const group_view& communicator<Transport>::continue_without_the_dead(deadline un
 }
 
 template <transport Transport>
+const group_view& communicator<Transport>::continue_without(std::span<const rank_id> evicted) {
+  return continue_without(evicted, default_deadline());
+}
+
+template <transport Transport>
+const group_view& communicator<Transport>::continue_without(std::span<const rank_id> evicted,
+                                                            deadline until) {
+  static_cast<void>(agreement("continue_without"));
+  end_ranks(evicted, until);
+  return continue_without_the_dead(until);
+}
+
+template <transport Transport>
 std::vector<std::byte> communicator<Transport>::gather_in_view(std::string_view doing,
                                                                std::span<const std::byte> own,
                                                                deadline until) {

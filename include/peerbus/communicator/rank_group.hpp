@@ -152,6 +152,10 @@ class rank_group {
   /// runs on this rank.
   void enter(group_view view);
 
+  /// Ends the processes of `evicted`.
+  /// Throws: `error` invalid_argument if it names the caller or no rank; as `membership::end`.
+  void end_ranks(std::span<const rank_id> evicted, deadline until);
+
   /// Calls `collective`, and poisons the group if it throws and leaves the ranks out of step. An
   /// `agreed_error`, which all ranks throw together, leaves them in step.
   template <class Collective>

@@ -79,6 +79,15 @@ PEERBUS_INLINE void rank_group::enter(group_view view) {
   poisoned_.store(false, std::memory_order_release);
 }
 
+PEERBUS_INLINE void rank_group::end_ranks(std::span<const rank_id> evicted, deadline until) {
+  for (const rank_id peer : evicted)
+    if (peer.index() >= size() || peer == rank())
+      throw error{errc::invalid_argument,
+                  detail::concat("continue_without: ", peer, " given on ", rank(),
+                                 ", expected other ranks below ", size())};
+  for (const rank_id peer : evicted) members()->end(peer, until);
+}
+
 PEERBUS_INLINE void rank_group::require_healthy(std::string_view doing, std::uint64_t view) const {
   // order: acquire; pairs with the release in `poison`, so that `poison_` is complete.
   if (poisoned_.load(std::memory_order_acquire))

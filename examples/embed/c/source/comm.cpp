@@ -144,6 +144,12 @@ launch_settings read_place_of_host(const peerbus_place* place) {
   return settings_of_host(read_struct(place, "place", offsetof(peerbus_place, secret)));
 }
 
+/// Returns the rank of a number. One that does not exist stays one.
+peerbus::rank_id rank_named(std::uint64_t number) {
+  constexpr std::uint64_t most = std::numeric_limits<std::uint32_t>::max();
+  return peerbus::rank_id{std::min(number, most)};
+}
+
 /// The interrupt function of Python, with a `peerbus_python` as its context.
 std::int32_t let_python_handle_signals(void* context) {
   const auto& python = *static_cast<const peerbus_python*>(context);
@@ -244,10 +250,8 @@ peerbus_code peerbus_comm_subgroup(peerbus_comm* parent, const uint64_t* ranks, 
     require(ranks != nullptr || count == 0, "ranks is NULL");
     // A list that is longer than the parent has a bad entry by then, which all ranks refuse.
     const std::uint64_t looked_at = std::min<std::uint64_t>(count, parents.comm.size() + 1);
-    static constexpr std::uint64_t most = std::numeric_limits<std::uint32_t>::max();
     members.reserve(looked_at);
-    for (std::uint64_t i = 0; i < looked_at; ++i)  // A number that does not exist stays one.
-      members.emplace_back(std::min(ranks[i], most));
+    for (std::uint64_t i = 0; i < looked_at; ++i) members.push_back(rank_named(ranks[i]));
     // Early ranks wait here, where a program can end the wait. A bootstrap cannot.
     parents.comm.barrier(until);
     return parents.boot().subgroup(members, until);
@@ -302,6 +306,18 @@ peerbus_code peerbus_comm_continue(peerbus_comm* comm, int64_t timeout_ns) {
   return guarded([&] {
     auto& ranks = usable(comm, "communicator").members->comm;
     ranks.continue_without_the_dead(deadline_of(ranks, timeout_ns));
+  });
+}
+
+peerbus_code peerbus_comm_continue_without(peerbus_comm* comm, const uint64_t* evicted,
+                                           uint64_t count, int64_t timeout_ns) {
+  return guarded([&] {
+    auto& ranks = usable(comm, "communicator").members->comm;
+    require(evicted != nullptr || count == 0, "evicted is NULL");
+    require(count <= ranks.size(), "count is above the number of ranks");
+    std::vector<peerbus::rank_id> named;
+    for (std::uint64_t i = 0; i < count; ++i) named.push_back(rank_named(evicted[i]));
+    ranks.continue_without(named, deadline_of(ranks, timeout_ns));
   });
 }
 
@@ -361,7 +377,7 @@ peerbus_code peerbus_comm_admit(peerbus_comm* parent, const peerbus_place* place
     const peerbus_comm_options given = read_part_options(parent, options, members);
     const auto settings = read_place_of_host(place);
     auto made = members->admission_at(settings).admit(
-        [&](std::unique_ptr<bootstrap> boot) {
+        [&](std::unique_ptr<peerbus::bootstrap> boot) {
           return std::make_unique<peerbus_comm>(std::make_shared<group>(std::move(boot), given));
         },
         rendezvous_deadline(given));
@@ -380,7 +396,7 @@ peerbus_code peerbus_comm_join(const peerbus_place* place, const peerbus_comm_op
     const auto given = read_comm_options(options);
     *comm = peerbus::join_running(
                 read_place_of_host(place),
-                [&](std::unique_ptr<bootstrap> boot) {
+                [&](std::unique_ptr<peerbus::bootstrap> boot) {
                   return std::make_unique<peerbus_comm>(
                       std::make_shared<group>(std::move(boot), given));
                 },

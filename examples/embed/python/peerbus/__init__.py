@@ -211,6 +211,13 @@ class Communicator(c.Object, Collectives):
         c.check(c.lib.peerbus_comm_continue(self, c.nanoseconds(timeout)))
         return self.view
 
+    def continue_without(self, ranks, timeout=None):
+        """Does as `continue_without_the_dead`, without `ranks` too, who may live or be stopped: their
+        processes are ended as by `kill -9`. It is enough that one rank calls this, and the others that."""
+        c.check(c.lib.peerbus_comm_continue_without(self, _ranks(ranks, "ranks"), len(ranks),
+                                                    c.nanoseconds(timeout)))
+        return self.view
+
     def survivors(self, timeout=None):
         """Returns a communicator of the ranks of the view, which become ranks 0, 1, ... in their order.
         Collective among them. `timeout` as in `subgroup`."""

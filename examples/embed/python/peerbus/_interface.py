@@ -359,6 +359,7 @@ FUNCTIONS = {
     "comm_transport": (c_char_p, [c_void_p]),
     "comm_barrier": (c_int32, [c_void_p, c_int64]),
     "comm_continue": (c_int32, [c_void_p, c_int64]),
+    "comm_continue_without": (c_int32, [c_void_p, c_void_p, c_uint64, c_int64]),
     "comm_view": (c_uint64, [c_void_p]),
     "comm_is_member": (c_int32, [c_void_p, c_uint64]),
     "comm_rank_state": (c_int32, [c_void_p, c_uint64]),

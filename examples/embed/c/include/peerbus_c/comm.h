@@ -182,6 +182,13 @@ PEERBUS_API peerbus_code peerbus_comm_barrier(peerbus_comm *comm, int64_t timeou
  * living rank that did not call; PEERBUS_VIEW_CHANGED if the others went on without this rank.
  */
 PEERBUS_API peerbus_code peerbus_comm_continue(peerbus_comm *comm, int64_t timeout_ns);
+/**
+ * Goes on as `peerbus_comm_continue` without the `count` ranks `evicted` too, who may live or be stopped.
+ * Their processes are ended as by `kill -9`. It is enough that one rank calls this, and the others that.
+ * Errors: PEERBUS_INVALID_ARGUMENT if `evicted` names the caller or no rank; as `peerbus_comm_continue`.
+ */
+PEERBUS_API peerbus_code peerbus_comm_continue_without(peerbus_comm *comm, const uint64_t *evicted,
+                                                       uint64_t count, int64_t timeout_ns);
 /** Returns the number of the view, 0 while no rank is gone, or 0 if `comm` is NULL. */
 PEERBUS_API uint64_t peerbus_comm_view(const peerbus_comm *comm);
 /** Returns 1 if `rank` takes part in operations, otherwise, or if `comm` is NULL, 0. */
