@@ -220,9 +220,10 @@ void measure(benchmark::State& state, std::size_t ranks) {
   constexpr std::array names{"noticed_ms", "agreed_ms", "resumed_ms", "served_ms"};
   for (std::size_t stage = 0; stage < stages; ++stage)
     state.counters[names[stage]] = bench::median(times[stage]);
-  auto& whole = times[stages - 1];
-  std::sort(whole.begin(), whole.end());
-  state.counters["worst_ms"] = whole.back();
+  std::sort(times[0].begin(), times[0].end());
+  state.counters["noticed_p99_ms"] = times[0][(times[0].size() - 1) * 99 / 100];
+  state.counters["worst_ms"] =
+      *std::max_element(times[stages - 1].begin(), times[stages - 1].end());
 }
 
 void measure_return(benchmark::State& state, std::size_t ranks) {

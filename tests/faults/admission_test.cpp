@@ -4,8 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -24,17 +26,22 @@
 #include <peerbus/bootstrap/split.hpp>
 #include <peerbus/bootstrap/threads.hpp>
 #include <peerbus/bootstrap/with_vacancies.hpp>
+#include <peerbus/codec/bf16.hpp>
 #include <peerbus/collective/all_reduce.hpp>
 #include <peerbus/collective/reduction.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/communicator/admission.hpp>
+#include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/exchange.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
+#include "support/process.hpp"
 #include "support/ranks.hpp"
+#include "support/search.hpp"
 
 // Who is taken in, who is refused and what happens to the group then. Groups under load are in
 // plan_test.cpp.
@@ -257,6 +264,61 @@ TEST_CASE("one that dies while it makes what it needs") {
     expect(door.refusal().find("rank 2 died") != std::string::npos, "is '", door.refusal(), "'");
     if (child != 0) expect(::waitpid(child, nullptr, 0) == child, "its end");
   });
+}
+
+TEST_CASE("ranks that come and go leave nothing behind") {
+  constexpr std::size_t settled = 10;  // turns after which everything has been there once
+  const std::uint64_t turns = settled + test::soak_repetitions(90);
+  run_two([&](member& first, peerbus::admission& first_door) {
+    std::unique_ptr<member> now;
+    std::array<std::size_t, 2> before{};
+    for (std::uint64_t turn = 0; turn < turns; ++turn) {
+      pid_t child = 0;
+      if (first.comm.rank().index() == 0)
+        child =
+            in_process([] { peerbus::join_running(place_of(1), made_with(64))->comm.barrier(); });
+      if (now) {
+        peerbus::admission door{now->comm, place_of(0)};
+        now = admit_soon(door);
+      } else {
+        now = admit_soon(first_door);
+      }
+      expect(now != nullptr, "no refusal");
+      now->comm.barrier();
+      if (child != 0) expect_well(child);
+      while (now->comm.view().members().size() == 3) now->comm.continue_without_the_dead();
+      const std::array<std::size_t, 2> present{test::open_files(), test::mappings()};
+      if (turn == settled) before = present;
+      if (turn > settled) {
+        expect_equal(present[0], before[0], "open files after turn ", turn);
+        expect_equal(present[1], before[1], "mappings after turn ", turn);
+      }
+    }
+  });
+}
+
+TEST_CASE("a thousand groups leave nothing behind") {
+  const int status = peerbus::run_local(2, [](bootstrap& boot) {
+    const auto count = [] { return std::array{test::open_files(), test::mappings()}; };
+    std::array<std::size_t, 2> before{};
+    const std::uint64_t turns = 10 + test::soak_repetitions(990);
+    for (std::uint64_t turn = 0; turn < turns; ++turn) {
+      if (turn == 10) before = count();
+      peerbus::communicator<peerbus::unified_bus> comm{peerbus::unified_bus{boot}};
+      peerbus::moe::exchange exchange{
+          comm, {.experts = 2, .hidden = 32, .top_k = 1, .max_tokens = 1}, peerbus::codec::bf16{}};
+      const std::vector<peerbus::bf16> token(32, peerbus::bf16{1.0F});
+      const std::vector<std::int32_t> ids{static_cast<std::int32_t>(turn % 2)};
+      const std::vector<float> weights{1.0F};
+      std::vector<peerbus::bf16> out(32);
+      const auto received = exchange.dispatch(token, {ids, weights});
+      exchange.combine(received, out);
+      comm.barrier();
+    }
+    expect_equal(count()[0], before[0], "open files");
+    expect_equal(count()[1], before[1], "mappings");
+  });
+  CHECK(status == 0);
 }
 
 TEST_CASE("numbers that cannot be") {

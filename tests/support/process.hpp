@@ -5,9 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 
 #include "support/ranks.hpp"
@@ -19,6 +21,12 @@ namespace test {
 inline std::size_t open_files() {
   return static_cast<std::size_t>(
       std::distance(std::filesystem::directory_iterator{"/proc/self/fd"}, {}));
+}
+
+/// Returns the number of mappings that this process has.
+inline std::size_t mappings() {
+  std::ifstream maps{"/proc/self/maps"};
+  return static_cast<std::size_t>(std::count(std::istreambuf_iterator<char>{maps}, {}, '\n'));
 }
 
 inline void close_standard_streams() {
