@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/newcomers.hpp>
 #include <peerbus/bootstrap/join_running.hpp>
 #include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/bootstrap/local.hpp>
@@ -62,8 +64,9 @@ struct member {
   std::unique_ptr<bootstrap> boot;
   peerbus::communicator<peerbus::unified_bus> comm;
 
-  explicit member(std::unique_ptr<bootstrap> met, std::size_t window_bytes = 64)
-      : boot{std::move(met)}, comm{peerbus::unified_bus{*boot}} {
+  explicit member(std::unique_ptr<bootstrap> met, std::size_t window_bytes = 64,
+                  std::chrono::milliseconds timeout = std::chrono::seconds{30})
+      : boot{std::move(met)}, comm{peerbus::unified_bus{*boot}, {.timeout = timeout}} {
     static_cast<void>(comm.make_window(window_bytes, 1));
   }
 };
@@ -263,6 +266,56 @@ TEST_CASE("one that dies while it makes what it needs") {
     // The ranks of the new group met as 0, 1 and 2.
     expect(door.refusal().find("rank 2 died") != std::string::npos, "is '", door.refusal(), "'");
     if (child != 0) expect(::waitpid(child, nullptr, 0) == child, "its end");
+  });
+}
+
+TEST_CASE("one that is stopped while it makes what it needs") {
+  run_two([](member& now, peerbus::admission& door) {
+    pid_t child = 0;
+    if (now.comm.rank().index() == 0)
+      child = in_process([] {
+        static_cast<void>(peerbus::join_running(place_of(1), [](std::unique_ptr<bootstrap> boot) {
+          ::raise(SIGSTOP);
+          return std::make_unique<member>(std::move(boot));
+        }));
+      });
+    const auto until = peerbus::deadline::after(std::chrono::seconds{30});
+    while (door.refusal().empty()) {
+      const auto next = door.admit([](std::unique_ptr<bootstrap> boot) {
+        return std::make_unique<member>(std::move(boot), 64, std::chrono::milliseconds{300});
+      });
+      expect(!next && !until.expired(), "a refusal");
+    }
+    expect(door.refusal().find("timed out") != std::string::npos, "is '", door.refusal(), "'");
+    now.comm.barrier();
+    if (child != 0) {
+      ::kill(child, SIGKILL);
+      expect(::waitpid(child, nullptr, 0) == child, "its end");
+    }
+  });
+}
+
+TEST_CASE("members that give different places") {
+  run_two([](member& now, peerbus::admission&) {
+    peerbus::launch_settings place = place_of(0);
+    if (now.comm.rank().index() != 0) place.port = 29'501;
+    peerbus::admission another{now.comm, place};
+    expect_refused([&] { static_cast<void>(another.admit(made_with(64))); }, errc::mismatch,
+                   "rank 2 gives another place than rank 0");
+  });
+}
+
+TEST_CASE("a place that another process has") {
+  run_two([](member& now, peerbus::admission&) {
+    peerbus::launch_settings place = place_of(0);
+    place.job += "/taken";
+    std::optional<peerbus::detail::newcomers> other;
+    if (now.comm.rank().index() == 0) other.emplace(now.comm.members(), place).open();
+    peerbus::admission door{now.comm, place};
+    expect(!door.admit(made_with(64)), "nobody is taken in");
+    expect(door.refusal().find("rank 0: system error: admission: another process listens") !=
+               std::string::npos,
+           "is '", door.refusal(), "'");
   });
 }
 

@@ -20,6 +20,10 @@ namespace detail {
 /// Returns: a bootstrap of the group.
 std::unique_ptr<bootstrap> call_running_group(const launch_settings& settings, deadline until);
 
+/// Returns how long this process waits once the group has begun to take it in: as long as `until`,
+/// and 30 s at least, as the members then count on it.
+deadline until_admitted(deadline until);
+
 /// Waits until every rank of `boot` has built what it makes of it.
 /// Throws: `error` peer_dead, if a member gave it up; as `bootstrap::allgather`.
 void await_admission(bootstrap& boot, deadline until);
@@ -34,9 +38,10 @@ void await_admission(bootstrap& boot, deadline until);
 ///
 /// `make(boot)` gets the bootstrap of the group, as a `std::unique_ptr`, and returns an object that
 /// owns it. It makes the same communicators, windows and exchanges as that of the members, in the
-/// same order. It is called again if the members gave up, as another rank died meanwhile.
+/// same order. It is called again if the members gave up, as another rank died meanwhile. `until`
+/// bounds the wait for the group.
 /// Returns: the object, once all members have one.
-/// Cost: one connection, six allgathers, and what `make` costs.
+/// Cost: one connection, seven allgathers, and what `make` costs.
 /// Throws: `error` mismatch with the reason why the group refuses this process (the rank is there,
 /// two claim it, another size or build); timed_out if no group takes it in; what `make` throws.
 template <class Make>
@@ -48,7 +53,7 @@ template <class Make>
       auto boot = detail::call_running_group(settings, until);
       bootstrap& group = *boot;
       made result = make(std::move(boot));
-      detail::await_admission(group, until);
+      detail::await_admission(group, detail::until_admitted(until));
       return result;
     } catch (const error& problem) {
       if (problem.code() != errc::peer_dead || until.expired()) throw;

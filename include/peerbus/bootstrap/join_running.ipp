@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include <peerbus/bootstrap/detail/local_rendezvous.hpp>
 #include <peerbus/bootstrap/detail/newcomers.hpp>
@@ -24,15 +25,22 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> call_running_group(const launch_settin
   ours.host = "a running group";
   for (;;) {
     try {
-      return meet_running_group(rendezvous_joiner{place, ours}.join(1), rank_id{settings.rank},
-                                settings.size, until);
+      joined answer = rendezvous_joiner{place, ours}.join(1);
+      return meet_running_group(std::move(answer), rank_id{settings.rank}, settings.size,
+                                until_admitted(until));
     } catch (const error& problem) {
-      // The member that listened is gone, or another rank ended while the ranks met.
-      const bool may_come = problem.code() == errc::peer_dead || problem.code() == errc::timed_out;
-      if (!may_come || until.expired()) throw;
+      // Otherwise the member that listened is gone, or in trouble, or another rank ended meanwhile.
+      const bool is_refused =
+          problem.code() == errc::mismatch || problem.code() == errc::invalid_argument;
+      if (is_refused || until.expired()) throw;
     }
     poll_for({}, until, poll_pause);
   }
+}
+
+PEERBUS_INLINE deadline until_admitted(deadline until) {
+  const auto moment = deadline::after(std::chrono::seconds{30});
+  return until.when() < moment.when() ? moment : until;
 }
 
 PEERBUS_INLINE void await_admission(bootstrap& boot, deadline until) {

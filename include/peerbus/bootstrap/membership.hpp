@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -132,10 +133,10 @@ class membership {
     return exclusions_.load(std::memory_order_relaxed);
   }
 
-  /// Ends the process of `peer` as `kill -9` does, unless it has ended. Returns once it has.
-  /// Throws: `error` unsupported if this rank has no pidfd of it, as of threads and of ranks of
-  /// other hosts; timed_out; system.
-  void end(rank_id peer, deadline until);
+  /// Ends the processes of `peers` as `kill -9` does. Returns once they have ended.
+  /// Throws: `error` unsupported if this rank has no pidfd of one, as of threads and of ranks of
+  /// other hosts; then none was ended. timed_out or system; then some may have ended.
+  void end(std::span<const rank_id> peers, deadline until);
 
   /// Records that an operation of this rank has ended with `peer_dead`. `health` calls this itself.
   void note_peer_dead() const noexcept;

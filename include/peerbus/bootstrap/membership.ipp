@@ -101,19 +101,25 @@ PEERBUS_INLINE void membership::exclude(rank_id peer) noexcept {
   told_of_death_.store(false, std::memory_order_relaxed);
 }
 
-PEERBUS_INLINE void membership::end(rank_id peer, deadline until) {
-  if (state(peer) != rank_state::running) return;
-  const unique_fd& process = processes_[peer.index()];
-  if (!process || !is_here())
-    throw error{errc::unsupported, detail::concat("ending ", peer,
-                                                  ": expected a process of this host that has met "
-                                                  "this one by a bootstrap of one host")};
-  if (::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) != 0 && errno != ESRCH)
-    throw detail::system_failure(detail::concat("ending ", peer), errno);
-  const auto patience =
-      std::clamp<deadline::clock::duration>(until.remaining(), {}, std::chrono::hours{1});
-  if (!ends_within(peer, std::chrono::ceil<std::chrono::milliseconds>(patience)))
-    throw error{errc::timed_out, detail::concat("ending ", peer, ": it was killed and still runs")};
+PEERBUS_INLINE void membership::end(std::span<const rank_id> peers, deadline until) {
+  for (const rank_id peer : peers)
+    if (!is_excluded(peer) && (!processes_[peer.index()] || !is_here()))
+      throw error{errc::unsupported, detail::concat("ending ", peer,
+                                                    ": expected a process of this host that has "
+                                                    "met this one by a bootstrap of one host")};
+  for (const rank_id peer : peers)
+    if (!is_excluded(peer) &&
+        ::syscall(SYS_pidfd_send_signal, processes_[peer.index()].get(), SIGKILL, nullptr, 0) !=
+            0 &&
+        errno != ESRCH)
+      throw detail::system_failure(detail::concat("ending ", peer), errno);
+  for (const rank_id peer : peers) {
+    const auto patience =
+        std::clamp<deadline::clock::duration>(until.remaining(), {}, std::chrono::hours{1});
+    if (!is_excluded(peer) &&
+        !ends_within(peer, std::chrono::ceil<std::chrono::milliseconds>(patience)))
+      throw error{errc::timed_out, detail::concat("ending ", peer, ": killed, and still runs")};
+  }
 }
 
 PEERBUS_INLINE void membership::note_peer_dead() const noexcept {

@@ -17,7 +17,8 @@ namespace peerbus {
 /// `met` is rank `ranks_of_met[i]` of the result. The other ranks count as gone. A communicator on
 /// the result begins in a view without them, and takes them in later by `admission`
 /// (communicator/admission.hpp), so that a group starts with fewer ranks than it may have.
-/// Collective over `met`, whose ranks are processes of one host. Cost: two allgathers of `met`.
+/// Collective over `met`, whose ranks are processes of one host.
+/// Cost: three allgathers of `met`.
 /// Throws, on all ranks: `error` invalid_argument (not as many numbers as `met` has ranks, one
 /// twice or beyond `capacity`); mismatch (numbers that differ between ranks); unsupported (ranks
 /// that are threads or on several hosts); as `bootstrap::allgather`.

@@ -54,17 +54,17 @@ class admission {
   ~admission();
 
   /// The most ranks of a group.
-  static constexpr std::size_t most_ranks = 8'000;
+  static constexpr std::size_t most_ranks = 6'000;
 
   /// If processes wait, takes them in. Collective among the members of the view, between two
   /// operations. `make(boot)` gets the bootstrap of the new group, as a `std::unique_ptr`, and
   /// returns an object that owns it. It is collective among the members and the newcomers.
-  /// Returns: the object, or nothing if nobody waits or if a rank could not make it; `refusal()`
-  /// then has the reason. The same on all members.
+  /// Returns: the object, or nothing if nobody waits, if a rank could not make it, or if no process
+  /// can listen at the place; `refusal()` then has the reason. The same on all members.
   /// Cost: if nobody waits, one `gather_in_view`. Else a meeting of the ranks as by
   /// `environment_bootstrap`, and what `make` costs.
-  /// Throws: `error` as `rank_group::gather_in_view`, if a member dies: then continue without it;
-  /// system, on the member that listens, if another process listens there.
+  /// Throws: `error` as `rank_group::gather_in_view`, if a member dies before all could decide:
+  /// then continue without it; mismatch if members give different places.
   template <class Make>
   [[nodiscard]] auto admit(Make&& make, std::optional<deadline> until = std::nullopt)
       -> std::optional<std::invoke_result_t<Make&, std::unique_ptr<bootstrap>>> {
@@ -100,6 +100,7 @@ class admission {
   void confirm(bootstrap& met, deadline until) noexcept;
 
   struct waiting_state;
+  struct verdict;
 
   rank_group* group_;
   launch_settings place_;

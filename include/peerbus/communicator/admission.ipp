@@ -10,7 +10,6 @@
 #include <exception>
 #include <span>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include <peerbus/bootstrap/detail/awaited_members.hpp>
@@ -23,6 +22,7 @@
 #include <peerbus/bootstrap/detail/star_root.hpp>
 #include <peerbus/bootstrap/detail/state_page.hpp>
 #include <peerbus/communicator/admission.hpp>
+#include <peerbus/core/fnv_hash.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 
@@ -50,32 +50,73 @@ PEERBUS_INLINE bool admission::is_host() const noexcept {
   return group_->view().members().front() == group_->rank();
 }
 
+/// What one member tells the others about how it fared.
+struct admission::verdict {
+  static constexpr std::size_t most_text_bytes = 200;
+
+  verdict() = default;
+  explicit verdict(const std::optional<error>& objection) {
+    if (!objection) return;
+    code = objection->code();
+    std::copy_n(objection->text().begin(), std::min(objection->text().size(), text.size() - 1),
+                text.begin());
+  }
+  [[nodiscard]] std::string describe(rank_id member) const {
+    return detail::concat(member, ": ", to_string(code), ": ", std::string_view{text.data()});
+  }
+
+  errc code = errc::ok;
+  std::array<char, most_text_bytes> text{};
+};
+
 PEERBUS_INLINE bool admission::is_anybody_waiting(deadline until) {
   refusal_.clear();
   const group_view& view = group_->view();
   now_ = std::make_unique<waiting_state>();
   now_->process = detail::hello::make_process_id();
   now_->joining.resize(group_->size());
-  if (is_host()) {
+  const auto objection = objection_of("those that wait", [&] {
+    if (!is_host()) return;
     if (!newcomers_) newcomers_ = std::make_unique<detail::newcomers>(group_->members(), place_);
     newcomers_->open();
     newcomers_->hear({}, view.gone());
     now_->joining = newcomers_->waiting(view.gone());
-  }
-  // Wire form: the number of this member's call, then a bit for each rank that waits.
-  constexpr std::size_t id_bytes = std::tuple_size_v<detail::hello::process_id>;
-  std::vector<std::byte> own(id_bytes + (group_->size() + 7) / 8);
-  std::copy(now_->process.begin(), now_->process.end(), own.begin());
+  });
+  // Wire form: how the member fared, a hash of its place, the number of its call there, then a bit
+  // for each rank that waits.
+  struct head {
+    verdict fared;
+    std::uint64_t place = 0;
+    detail::hello::process_id process{};
+  };
+  head mine{verdict{objection}, 0, now_->process};
+  detail::fnv_hash place;
+  for (const std::string_view part :
+       {std::string_view{place_.address}, std::string_view{place_.job}})
+    for (const char letter : part) place.add(static_cast<unsigned char>(letter));
+  place.add(place_.port);
+  mine.place = place.value();
+  std::vector<std::byte> own(sizeof mine + (group_->size() + 7) / 8);
+  std::memcpy(own.data(), &mine, sizeof mine);
   for (std::size_t i = 0; i < now_->joining.size(); ++i)
-    if (now_->joining[i]) own[id_bytes + i / 8] |= std::byte{1} << i % 8;
+    if (now_->joining[i]) own[sizeof mine + i / 8] |= std::byte{1} << i % 8;
   const auto all = group_->gather_in_view("admission", own, until);
-  for (std::size_t i = 0; i < now_->joining.size(); ++i)
-    now_->joining[i] = (all[id_bytes + i / 8] >> i % 8 & std::byte{1}) != std::byte{};
-  for (std::size_t i = 1; i < view.members().size(); ++i) {
-    auto& other = now_->others.emplace_back();
-    other.rank = view.members()[i];
-    std::copy_n(&all[i * own.size()], id_bytes, other.process.begin());
+  for (std::size_t i = 0; i < view.members().size(); ++i) {
+    head theirs;
+    std::memcpy(&theirs, &all[i * own.size()], sizeof theirs);
+    head of_host;
+    std::memcpy(&of_host, all.data(), sizeof of_host);
+    if (theirs.place != of_host.place)
+      throw error{errc::mismatch,
+                  detail::concat("admission: ", view.members()[i], " gives another place than ",
+                                 view.members().front(), ", expected the same")};
+    if (theirs.fared.code != errc::ok && refusal_.empty())
+      refusal_ = theirs.fared.describe(view.members()[i]);
+    if (i != 0) now_->others.push_back({view.members()[i], theirs.process});
   }
+  if (!refusal_.empty()) return false;
+  for (std::size_t i = 0; i < now_->joining.size(); ++i)
+    now_->joining[i] = (all[sizeof mine + i / 8] >> i % 8 & std::byte{1}) != std::byte{};
   return std::find(now_->joining.begin(), now_->joining.end(), true) != now_->joining.end();
 }
 
@@ -99,24 +140,20 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> admission::meet(deadline until) {
 
 PEERBUS_INLINE bool admission::all_have_made(const std::optional<error>& objection,
                                              deadline until) {
-  struct verdict {
-    errc code = errc::ok;
-    std::array<char, 500> text{};
-  };
-  verdict own;
-  if (objection) {
-    own.code = objection->code();
-    std::copy_n(objection->text().begin(), std::min(objection->text().size(), own.text.size() - 1),
-                own.text.begin());
-  }
-  const auto all = group_->gather_in_view("admission: what all have made",
-                                          std::as_bytes(std::span{&own, 1}), until);
+  // Another member may fail only when its own calls of what it makes have timed out.
+  constexpr std::chrono::seconds grace{5};
+  const auto own_calls = group_->default_deadline();
+  const deadline later = until.when() < own_calls.when() ? own_calls : until;
+  const bool is_bounded = later.when() < deadline::clock::time_point::max() - grace;
+  const verdict own{objection};
+  const auto all =
+      group_->gather_in_view("admission: what all have made", std::as_bytes(std::span{&own, 1}),
+                             is_bounded ? deadline{later.when() + grace} : later);
   for (std::size_t i = 0; i < group_->view().members().size(); ++i) {
     verdict of_rank;
     std::memcpy(&of_rank, &all[i * sizeof of_rank], sizeof of_rank);
     if (of_rank.code == errc::ok) continue;
-    refusal_ = detail::concat(group_->view().members()[i], ": ", to_string(of_rank.code), ": ",
-                              std::string_view{of_rank.text.data()});
+    refusal_ = of_rank.describe(group_->view().members()[i]);
     return false;
   }
   return true;

@@ -106,10 +106,10 @@ class communicator : public rank_group {
   ///@{
   /// Goes on without `evicted` too, who may live, or be stopped: for who decides that they are out.
   /// Their processes are ended as by `kill -9`, as one that lives could still write into the memory
-  /// of the others. Then does as `continue_without_the_dead`. It is enough that one rank calls
-  /// this, and the others that; ranks that are gone may be named again. Throws: `error`
-  /// invalid_argument if `evicted` names the caller or no rank; as `membership::end` and
-  /// `continue_without_the_dead`.
+  /// of the others. Then does as `continue_without_the_dead`. All others call this, or that once a
+  /// call of theirs has failed with `peer_dead`; ranks that are gone may be named again.
+  /// Throws: `error` invalid_argument if `evicted` names the caller or no rank; as
+  /// `membership::end` and `continue_without_the_dead`.
   const group_view& continue_without(std::span<const rank_id> evicted);
   const group_view& continue_without(std::span<const rank_id> evicted, deadline until);
   ///@}

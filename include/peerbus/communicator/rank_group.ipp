@@ -85,7 +85,7 @@ PEERBUS_INLINE void rank_group::end_ranks(std::span<const rank_id> evicted, dead
       throw error{errc::invalid_argument,
                   detail::concat("continue_without: ", peer, " given on ", rank(),
                                  ", expected other ranks below ", size())};
-  for (const rank_id peer : evicted) members()->end(peer, until);
+  members()->end(evicted, until);
 }
 
 PEERBUS_INLINE void rank_group::require_healthy(std::string_view doing, std::uint64_t view) const {

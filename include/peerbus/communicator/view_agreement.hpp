@@ -64,7 +64,10 @@ class view_agreement {
   [[nodiscard]] group_view agree(const group_view& present, deadline noticed, deadline until);
 
   /// Returns what the members of `view` give as `own`, equally many bytes each, up to `most_bytes`,
-  /// in the order of their ranks. Collective among them.
+  /// in the order of their ranks. Collective among them. Either all members that live get it, or
+  /// all get an error: it fails only if a member gives nothing any more, as it has ended or has
+  /// begun to agree on another view. tests/model/gather.pml checks that. Deadlines may end it on
+  /// some alone.
   /// Cost: a signal, and a wait for each member.
   /// Throws: `error` peer_dead or timed_out, with the rank that did not come; mismatch if ranks do
   /// something else than `doing`; invalid_argument if there are too many bytes.
@@ -114,6 +117,8 @@ class view_agreement {
   bool add_ended(std::vector<bool>& gone) const noexcept;
   /// Adds `more` to `gone`. Returns whether it had ranks that `gone` has not.
   bool add(std::vector<bool>& gone, const std::vector<bool>& more) const noexcept;
+  /// Returns whether a member of `view` gives nothing any more in it.
+  [[nodiscard]] bool gives_no_more(rank_id rank, const group_view& view) const noexcept;
   /// Waits until `word` of `rank` is at least `value`, or a rank outside `gone` has ended.
   [[nodiscard]] errc wait(signal_word& word, std::uint64_t value, const std::vector<bool>& gone,
                           deadline until) const noexcept;

@@ -84,6 +84,19 @@ PEERBUS_INLINE errc view_agreement::wait(signal_word& word, std::uint64_t value,
   });
 }
 
+PEERBUS_INLINE bool view_agreement::gives_no_more(rank_id rank,
+                                                  const group_view& view) const noexcept {
+  if (rank == own()) return false;
+  if (members_->state(rank) != rank_state::running) return true;
+  const std::atomic<std::uint64_t>* const words = gone_of(rank);
+  for (const rank_id member : view.members())
+    // order: relaxed; it is a single bit, and guards nothing that is read.
+    if ((words[member.index() / 64].load(std::memory_order_relaxed) >> member.index() % 64 & 1U) !=
+        0)
+      return true;
+  return false;
+}
+
 PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadline noticed,
                                                 deadline until) {
   std::vector<bool> gone = present.gone();
@@ -153,7 +166,12 @@ PEERBUS_INLINE std::vector<std::byte> view_agreement::gather(const group_view& v
   all.reserve(view.members().size() * own_bytes.size());
   for (const rank_id rank : view.members()) {
     board& theirs = board_of(rank);
-    if (const errc code = wait(theirs.gathered, turn, view.gone(), until); code != errc::ok)
+    errc code = theirs.gathered.wait_at_least(turn, until, thresholds_, [&]() noexcept {
+      return gives_no_more(rank, view) ? errc::peer_dead : errc::ok;
+    });
+    // It may have given between the first look and its end.
+    if (code == errc::peer_dead && theirs.gathered.value() >= turn) code = errc::ok;
+    if (code != errc::ok)
       throw error{code, concat("view ", view.number(), ": waited for ", rank,
                                code == errc::peer_dead ? "; " : "", members_->describe_missing())};
     const auto& given = theirs.given[turn % 2];

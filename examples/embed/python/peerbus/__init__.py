@@ -213,7 +213,8 @@ class Communicator(c.Object, Collectives):
 
     def continue_without(self, ranks, timeout=None):
         """Does as `continue_without_the_dead`, without `ranks` too, who may live or be stopped: their
-        processes are ended as by `kill -9`. It is enough that one rank calls this, and the others that."""
+        processes are ended as by `kill -9`. All others call this with the same ranks, or that once a call of
+        theirs has raised `PeerDead`."""
         c.check(c.lib.peerbus_comm_continue_without(self, _ranks(ranks, "ranks"), len(ranks),
                                                     c.nanoseconds(timeout)))
         return self.view
@@ -225,12 +226,14 @@ class Communicator(c.Object, Collectives):
         return Communicator._of(c.make("comm", c.lib.peerbus_comm_survivors, self, ctypes.byref(options)))
 
     @classmethod
-    def join(cls, rank, size, port=0, job=None, timeout=None, meet_timeout=None, *, address=None):
+    def join(cls, rank, size, port=0, job=None, timeout=None, meet_timeout=None, *, address=None,
+             transport="automatic"):
         """Returns a communicator of a group that runs already on this host, in which this process becomes
         `rank`, in place of one that is gone or was never there. Waits until its members `admit` it, with
         the same `port`, `job` and `address`. Raises `Mismatch` with the reason if they refuse it."""
         place = c.Place(rank=rank, size=size, port=port, job=c.text(job), address=c.text(address))
-        options = c.CommOptions(timeout_ns=c.nanoseconds(timeout), meet_timeout_ns=c.nanoseconds(meet_timeout))
+        options = c.CommOptions(timeout_ns=c.nanoseconds(timeout), meet_timeout_ns=c.nanoseconds(meet_timeout),
+                                transport=c.place("transport", transport, TRANSPORTS))
         return cls._of(c.make("comm", c.lib.peerbus_comm_join, ctypes.byref(place), ctypes.byref(options)))
 
     def admit(self, port=0, job=None, timeout=None, *, address=None):

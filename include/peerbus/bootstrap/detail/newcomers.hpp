@@ -2,17 +2,20 @@
 #pragma once
 
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/build_version.hpp>
 #include <peerbus/bootstrap/detail/callers.hpp>
 #include <peerbus/bootstrap/detail/connection.hpp>
@@ -76,6 +79,9 @@ class newcomers {
 
   /// Makes room for another group's member to listen. Who waits calls again.
   void close() noexcept {
+    // A child by fork may hold copies.
+    for (const unique_fd& listener : listeners_) ::shutdown(listener.get(), SHUT_RDWR);
+    for (caller& each : waiting_) each.link.hang_up();
     listeners_.clear();
     waiting_.clear();
   }
@@ -108,7 +114,8 @@ class newcomers {
       require_all(awaited, vacant, joining, until);
       group.states =
           state_page::make_file(1 + awaited.size() + static_cast<std::size_t>(joining_count));
-    } catch (const error& problem) {
+    } catch (const std::exception&) {
+      const error problem = objection_in_flight("the ranks that meet");
       refuse_all({problem.code(), std::string{problem.text()}}, joining);
       throw;
     }
@@ -122,7 +129,12 @@ class newcomers {
           group.links.push_back(std::move(found->link));
         }
     std::erase_if(waiting_, [](const caller& each) { return !each.link; });
-    welcome(group);
+    try {
+      welcome(group);
+    } catch (const std::exception&) {
+      close();  // so that nobody calls again and waits
+      throw;
+    }
     return group;
   }
 
@@ -261,12 +273,14 @@ class newcomers {
       if (!link) continue;
       frame_writer writer{bytes, files};
       const auto patience = deadline::after(std::chrono::seconds{1});
-      for (auto progress = writer.step(link);
-           progress == frame_writer::status::more || progress == frame_writer::status::throttled;
+      auto progress = writer.step(link);
+      for (; progress == frame_writer::status::more || progress == frame_writer::status::throttled;
            progress = writer.step(link)) {
         if (patience.expired()) throw system_failure("welcoming the ranks", errno);
         poll_for({}, patience, throttle_pause);
       }
+      if (progress == frame_writer::status::failed)
+        throw system_failure("welcoming the ranks", errno);
     }
   }
 

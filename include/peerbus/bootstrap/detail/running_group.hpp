@@ -27,8 +27,8 @@
 namespace peerbus::detail {
 
 /// Makes the bootstrap of a group of `capacity` ranks of which `ranks` are connected, in the order
-/// of their places in the star. The caller is at `place`. Collective among them. Throws: `error` as
-/// `bootstrap::allgather`.
+/// of their places in the star. The caller is at `place`. Collective among them.
+/// Throws: `error` as `bootstrap::allgather`.
 inline std::unique_ptr<bootstrap> meet_in_places(const std::vector<rank_id>& ranks,
                                                  std::size_t place, std::size_t capacity,
                                                  const unique_fd& states,

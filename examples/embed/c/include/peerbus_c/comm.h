@@ -184,7 +184,8 @@ PEERBUS_API peerbus_code peerbus_comm_barrier(peerbus_comm *comm, int64_t timeou
 PEERBUS_API peerbus_code peerbus_comm_continue(peerbus_comm *comm, int64_t timeout_ns);
 /**
  * Goes on as `peerbus_comm_continue` without the `count` ranks `evicted` too, who may live or be stopped.
- * Their processes are ended as by `kill -9`. It is enough that one rank calls this, and the others that.
+ * Their processes are ended as by `kill -9`. All others call this with the same ranks, or that once a call of
+ * theirs has returned PEERBUS_PEER_DEAD.
  * Errors: PEERBUS_INVALID_ARGUMENT if `evicted` names the caller or no rank; as `peerbus_comm_continue`.
  */
 PEERBUS_API peerbus_code peerbus_comm_continue_without(peerbus_comm *comm, const uint64_t *evicted,
