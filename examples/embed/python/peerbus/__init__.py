@@ -230,7 +230,7 @@ class Communicator(c.Object, Collectives):
              transport="automatic"):
         """Returns a communicator of a group that runs already on this host, in which this process becomes
         `rank`, in place of one that is gone or was never there. Waits until its members `admit` it, with
-        the same `port`, `job` and `address`. Raises `Mismatch` with the reason if they refuse it."""
+        the same `port`, `job` and `address`. Raises `Error` with the reason if they refuse it."""
         place = c.Place(rank=rank, size=size, port=port, job=c.text(job), address=c.text(address))
         options = c.CommOptions(timeout_ns=c.nanoseconds(timeout), meet_timeout_ns=c.nanoseconds(meet_timeout),
                                 transport=c.place("transport", transport, TRANSPORTS))
