@@ -340,11 +340,11 @@ TEST_CASE("ranks that come and go leave nothing behind") {
       now->comm.barrier();
       if (child != 0) expect_well(child);
       while (now->comm.view().members().size() == 3) now->comm.continue_without_the_dead();
-      const std::array<std::size_t, 2> present{test::open_files(), test::mappings()};
+      const std::array<std::size_t, 2> present{test::open_files(), test::shared_mappings()};
       if (turn == settled) before = present;
       if (turn > settled) {
         expect_equal(present[0], before[0], "open files after turn ", turn);
-        expect_equal(present[1], before[1], "mappings after turn ", turn);
+        expect_equal(present[1], before[1], "shared mappings after turn ", turn);
       }
     }
   });
@@ -352,7 +352,7 @@ TEST_CASE("ranks that come and go leave nothing behind") {
 
 TEST_CASE("a thousand groups leave nothing behind") {
   const int status = peerbus::run_local(2, [](bootstrap& boot) {
-    const auto count = [] { return std::array{test::open_files(), test::mappings()}; };
+    const auto count = [] { return std::array{test::open_files(), test::shared_mappings()}; };
     std::array<std::size_t, 2> before{};
     const std::uint64_t turns = 10 + test::soak_repetitions(990);
     for (std::uint64_t turn = 0; turn < turns; ++turn) {
@@ -369,7 +369,7 @@ TEST_CASE("a thousand groups leave nothing behind") {
       comm.barrier();
     }
     expect_equal(count()[0], before[0], "open files");
-    expect_equal(count()[1], before[1], "mappings");
+    expect_equal(count()[1], before[1], "shared mappings");
   });
   CHECK(status == 0);
 }

@@ -341,9 +341,9 @@ TEST_CASE("plans") {
   for (const auto& entry : std::filesystem::directory_iterator{folder}) {
     std::ifstream text{entry.path()};
     const auto plans = nlohmann::json::parse(text);
-    for (const auto& [name, phases] : plans.items()) {
-      CAPTURE(name);
-      const plan read = read_plan(phases);
+    for (const auto& each : plans.items()) {
+      CAPTURE(each.key());
+      const plan read = read_plan(each.value());
       const std::uint64_t seeds = std::max<std::uint64_t>(1, test::soak_repetitions(2));
       for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
         CAPTURE(seed);

@@ -5,12 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string>
 
 #include "support/ranks.hpp"
 
@@ -23,10 +23,14 @@ inline std::size_t open_files() {
       std::distance(std::filesystem::directory_iterator{"/proc/self/fd"}, {}));
 }
 
-/// Returns the number of mappings that this process has.
-inline std::size_t mappings() {
+/// Returns the number of mappings of this process that others may share. Those of its own grow with
+/// what allocators keep.
+inline std::size_t shared_mappings() {
   std::ifstream maps{"/proc/self/maps"};
-  return static_cast<std::size_t>(std::count(std::istreambuf_iterator<char>{maps}, {}, '\n'));
+  std::size_t count = 0;
+  for (std::string line; std::getline(maps, line);)
+    if (const std::size_t rights = line.find(' '); line.compare(rights + 4, 1, "s") == 0) ++count;
+  return count;
 }
 
 inline void close_standard_streams() {

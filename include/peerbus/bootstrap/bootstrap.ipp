@@ -93,6 +93,7 @@ PEERBUS_INLINE void bootstrap::go_on_with(std::vector<rank_id> ranks,
 PEERBUS_INLINE std::unique_ptr<bootstrap> bootstrap::subgroup_of_the_rest(
     const std::vector<rank_id>& ranks, deadline until) {
   std::vector<rank_id> places;
+  places.reserve(ranks.size());
   for (const rank_id member : ranks)
     places.emplace_back(
         static_cast<std::size_t>(std::find(rest_.begin(), rest_.end(), member) - rest_.begin()));

@@ -97,7 +97,7 @@ class admission {
   /// Returns whether no member has an objection.
   [[nodiscard]] bool all_have_made(const std::optional<error>& objection, deadline until);
   /// Tells the newcomers that they are members.
-  void confirm(bootstrap& met, deadline until) noexcept;
+  void confirm(bootstrap& met, deadline until);
 
   struct waiting_state;
   struct verdict;

@@ -159,13 +159,10 @@ PEERBUS_INLINE bool admission::all_have_made(const std::optional<error>& objecti
   return true;
 }
 
-PEERBUS_INLINE void admission::confirm(bootstrap& met, deadline until) noexcept {
+PEERBUS_INLINE void admission::confirm(bootstrap& met, deadline until) {
   if (newcomers_) newcomers_->close();
-  try {
-    detail::await_admission(met, until);
-  } catch (const std::exception&) {
-    // A rank of the new group has ended since, which its first operation tells on all others.
-  }
+  // If a rank of the new group has ended since, its first operation tells that on all others.
+  static_cast<void>(objection_of("admission", [&] { detail::await_admission(met, until); }));
 }
 
 }  // namespace peerbus

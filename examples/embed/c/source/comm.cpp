@@ -316,6 +316,7 @@ peerbus_code peerbus_comm_continue_without(peerbus_comm* comm, const uint64_t* e
     require(evicted != nullptr || count == 0, "evicted is NULL");
     require(count <= ranks.size(), "count is above the number of ranks");
     std::vector<peerbus::rank_id> named;
+    named.reserve(count);
     for (std::uint64_t i = 0; i < count; ++i) named.push_back(rank_named(evicted[i]));
     ranks.continue_without(named, deadline_of(ranks, timeout_ns));
   });

@@ -87,10 +87,9 @@ struct invitation {
     };
     const auto take_number = [&] {
       const auto line = take_line();
-      const char* const end = line.data() + line.size();
       std::uint16_t number = 0;
-      const auto [stop, code] = std::from_chars(line.data(), end, number);
-      is_whole = is_whole && code == std::errc{} && stop == end;
+      const auto [stop, code] = std::from_chars(line.data(), line.data() + line.size(), number);
+      is_whole = is_whole && code == std::errc{} && stop == line.data() + line.size();
       return number;
     };
     const auto first = take_line();

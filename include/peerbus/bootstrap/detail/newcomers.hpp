@@ -158,6 +158,7 @@ class newcomers {
   bool hear_once(std::chrono::milliseconds pause, const std::vector<bool>& vacant,
                  std::span<const member> awaited) {
     std::vector<pollfd> entries;
+    entries.reserve(listeners_.size() + callers_.size() + waiting_.size());
     for (const unique_fd& listener : listeners_) entries.push_back({listener.get(), POLLIN, 0});
     callers_.append_entries(entries);
     const std::size_t first_waiting = listeners_.size() + callers_.size();
@@ -262,6 +263,7 @@ class newcomers {
   /// meanwhile is noticed in the first collective.
   static void welcome(admitted& group) {
     std::vector<std::uint32_t> numbers;
+    numbers.reserve(group.ranks.size());
     for (const rank_id rank : group.ranks)
       numbers.push_back(static_cast<std::uint32_t>(rank.index()));
     frame_header header;

@@ -48,8 +48,7 @@ inline std::unique_ptr<bootstrap> meet_running_group(joined answer, rank_id own,
   std::vector<std::uint32_t> numbers(answer.body.size() / sizeof(std::uint32_t));
   if (!numbers.empty())
     std::memcpy(numbers.data(), answer.body.data(), numbers.size() * sizeof(std::uint32_t));
-  std::vector<rank_id> ranks;
-  for (const std::uint32_t number : numbers) ranks.emplace_back(number);
+  const std::vector<rank_id> ranks(numbers.begin(), numbers.end());
   const auto found = std::find(ranks.begin(), ranks.end(), own);
   if (found == ranks.end())
     throw error{errc::system, concat("the group that was to take in ", own, " named ",
