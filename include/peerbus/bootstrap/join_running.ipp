@@ -39,8 +39,7 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> call_running_group(const launch_settin
 }
 
 PEERBUS_INLINE deadline until_admitted(deadline until) {
-  const auto moment = deadline::after(std::chrono::seconds{30});
-  return until.when() < moment.when() ? moment : until;
+  return later(until, deadline::after(std::chrono::seconds{30}));
 }
 
 PEERBUS_INLINE void await_admission(bootstrap& boot, deadline until) {

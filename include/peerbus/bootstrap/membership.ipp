@@ -102,22 +102,22 @@ PEERBUS_INLINE void membership::exclude(rank_id peer) noexcept {
 }
 
 PEERBUS_INLINE void membership::end(std::span<const rank_id> peers, deadline until) {
-  for (const rank_id peer : peers)
-    if (!is_excluded(peer) && (!processes_[peer.index()] || !is_here()))
+  std::vector<rank_id> present{peers.begin(), peers.end()};
+  std::erase_if(present, [this](rank_id peer) { return is_excluded(peer); });
+  for (const rank_id peer : present)
+    if (!processes_[peer.index()] || !is_here())
       throw error{errc::unsupported, detail::concat("ending ", peer,
                                                     ": expected a process of this host that has "
                                                     "met this one by a bootstrap of one host")};
-  for (const rank_id peer : peers)
-    if (!is_excluded(peer) &&
-        ::syscall(SYS_pidfd_send_signal, processes_[peer.index()].get(), SIGKILL, nullptr, 0) !=
+  for (const rank_id peer : present)
+    if (::syscall(SYS_pidfd_send_signal, processes_[peer.index()].get(), SIGKILL, nullptr, 0) !=
             0 &&
         errno != ESRCH)
       throw detail::system_failure(detail::concat("ending ", peer), errno);
-  for (const rank_id peer : peers) {
+  for (const rank_id peer : present) {
     const auto patience =
         std::clamp<deadline::clock::duration>(until.remaining(), {}, std::chrono::hours{1});
-    if (!is_excluded(peer) &&
-        !ends_within(peer, std::chrono::ceil<std::chrono::milliseconds>(patience)))
+    if (!ends_within(peer, std::chrono::ceil<std::chrono::milliseconds>(patience)))
       throw error{errc::timed_out, detail::concat("ending ", peer, ": killed, and still runs")};
   }
 }

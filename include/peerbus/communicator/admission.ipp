@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -28,7 +27,7 @@
 
 namespace peerbus {
 
-/// What the members have agreed on at the beginning of `admit`.
+/// The agreement at the beginning of `admit`: who joins, and by which numbers the members call.
 struct admission::waiting_state {
   detail::hello::process_id process;              ///< of this member's call at the place
   std::vector<bool> joining;                      ///< [ranks]
@@ -50,7 +49,7 @@ PEERBUS_INLINE bool admission::is_host() const noexcept {
   return group_->view().members().front() == group_->rank();
 }
 
-/// What one member tells the others about how it fared.
+/// The outcome of a step on one member, as it tells the others.
 struct admission::verdict {
   static constexpr std::size_t most_text_bytes = 200;
 
@@ -89,23 +88,21 @@ PEERBUS_INLINE bool admission::is_anybody_waiting(deadline until) {
     std::uint64_t place = 0;
     detail::hello::process_id process{};
   };
-  head mine{verdict{objection}, 0, now_->process};
   detail::fnv_hash place;
-  for (const std::string_view part :
-       {std::string_view{place_.address}, std::string_view{place_.job}})
-    for (const char letter : part) place.add(static_cast<unsigned char>(letter));
+  place.add_text(place_.address);
+  place.add_text(place_.job);
   place.add(place_.port);
-  mine.place = place.value();
+  const head mine{verdict{objection}, place.value(), now_->process};
   std::vector<std::byte> own(sizeof mine + (group_->size() + 7) / 8);
   std::memcpy(own.data(), &mine, sizeof mine);
   for (std::size_t i = 0; i < now_->joining.size(); ++i)
     if (now_->joining[i]) own[sizeof mine + i / 8] |= std::byte{1} << i % 8;
   const auto all = group_->gather_in_view("admission", own, until);
+  head of_host;
+  std::memcpy(&of_host, all.data(), sizeof of_host);
   for (std::size_t i = 0; i < view.members().size(); ++i) {
     head theirs;
     std::memcpy(&theirs, &all[i * own.size()], sizeof theirs);
-    head of_host;
-    std::memcpy(&of_host, all.data(), sizeof of_host);
     if (theirs.place != of_host.place)
       throw error{errc::mismatch,
                   detail::concat("admission: ", view.members()[i], " gives another place than ",
@@ -142,13 +139,11 @@ PEERBUS_INLINE bool admission::all_have_made(const std::optional<error>& objecti
                                              deadline until) {
   // Another member may fail only when its own calls of what it makes have timed out.
   constexpr std::chrono::seconds grace{5};
-  const auto own_calls = group_->default_deadline();
-  const deadline later = until.when() < own_calls.when() ? own_calls : until;
-  const bool is_bounded = later.when() < deadline::clock::time_point::max() - grace;
+  const deadline patience =
+      detail::postponed(detail::later(until, group_->default_deadline()), grace);
   const verdict own{objection};
-  const auto all =
-      group_->gather_in_view("admission: what all have made", std::as_bytes(std::span{&own, 1}),
-                             is_bounded ? deadline{later.when() + grace} : later);
+  const auto all = group_->gather_in_view("admission: what all have made",
+                                          std::as_bytes(std::span{&own, 1}), patience);
   for (std::size_t i = 0; i < group_->view().members().size(); ++i) {
     verdict of_rank;
     std::memcpy(&of_rank, &all[i * sizeof of_rank], sizeof of_rank);

@@ -147,7 +147,7 @@ PEERBUS_INLINE std::vector<std::byte> view_agreement::gather(const group_view& v
     throw error{errc::invalid_argument, concat(doing, ": ", own_bytes.size(),
                                                " bytes given, expected at most ", most_bytes)};
   fnv_hash what;
-  for (const char letter : doing) what.add(static_cast<unsigned char>(letter));
+  what.add_text(doing);
   what.add(own_bytes.size());
   // In a view that broke, some ranks may have given once more than others.
   if (gathered_in_ != view.number()) {

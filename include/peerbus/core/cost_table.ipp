@@ -150,7 +150,7 @@ PEERBUS_INLINE std::string cost_table::text() const {
 PEERBUS_INLINE std::uint64_t cost_table::hash() const {
   if (empty()) return 0;
   detail::fnv_hash hash;
-  for (const char c : text()) hash.add(static_cast<unsigned char>(c));
+  hash.add_text(text());
   return hash.value();
 }
 

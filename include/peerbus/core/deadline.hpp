@@ -68,4 +68,24 @@ class deadline {
   clock::time_point when_;
 };
 
+namespace detail {
+
+/// Returns the earlier one of two deadlines.
+[[nodiscard]] constexpr deadline earlier(deadline first, deadline second) noexcept {
+  return first.when() < second.when() ? first : second;
+}
+/// Returns the later one of two deadlines.
+[[nodiscard]] constexpr deadline later(deadline first, deadline second) noexcept {
+  return first.when() < second.when() ? second : first;
+}
+/// Returns the deadline `span`, which is not negative, after `first`. One that lies beyond the
+/// range of the clock never expires.
+[[nodiscard]] constexpr deadline postponed(deadline first,
+                                           deadline::clock::duration span) noexcept {
+  return first.when() > deadline::clock::time_point::max() - span ? deadline::never()
+                                                                  : deadline{first.when() + span};
+}
+
+}  // namespace detail
+
 }  // namespace peerbus

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace peerbus::detail {
 
@@ -10,6 +11,9 @@ namespace peerbus::detail {
 class fnv_hash {
  public:
   constexpr void add(std::uint64_t number) noexcept { value_ = (value_ ^ number) * 0x100000001b3U; }
+  constexpr void add_text(std::string_view text) noexcept {
+    for (const char letter : text) add(static_cast<unsigned char>(letter));
+  }
   [[nodiscard]] constexpr std::uint64_t value() const noexcept { return value_; }
 
  private:

@@ -244,8 +244,7 @@ class fault : public detail::plain_decorator<T> {
   static deadline past() noexcept { return deadline{deadline::clock::time_point::min()}; }
   /// Returns the end of the next part of a wait, in which another thread's request may be held.
   static deadline slice(deadline until) noexcept {
-    const auto soon = deadline::after(std::chrono::milliseconds{2});
-    return until.when() < soon.when() ? until : soon;
+    return detail::earlier(until, deadline::after(std::chrono::milliseconds{2}));
   }
 
   std::shared_ptr<carrier> carrier_;

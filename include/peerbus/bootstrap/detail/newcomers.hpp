@@ -17,21 +17,19 @@
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/build_version.hpp>
+#include <peerbus/bootstrap/detail/answers.hpp>
 #include <peerbus/bootstrap/detail/callers.hpp>
 #include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/failure.hpp>
-#include <peerbus/bootstrap/detail/frame.hpp>
 #include <peerbus/bootstrap/detail/hello.hpp>
 #include <peerbus/bootstrap/detail/local_rendezvous.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
-#include <peerbus/bootstrap/detail/star_leaf.hpp>
 #include <peerbus/bootstrap/detail/state_page.hpp>
 #include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/core/system_error.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/core/unique_fd.hpp>
 
@@ -130,7 +128,7 @@ class newcomers {
         }
     std::erase_if(waiting_, [](const caller& each) { return !each.link; });
     try {
-      welcome(group);
+      welcome_all(group);
     } catch (const std::exception&) {
       close();  // so that nobody calls again and waits
       throw;
@@ -246,11 +244,6 @@ class newcomers {
     }
   }
 
-  static void refuse(connection& link, const failure& why) {
-    const auto bytes = encode_failure(why);
-    frame_writer writer{bytes, {}};
-    (void)writer.step(link);  // It fits, because nothing was sent before.
-  }
   void refuse_all(const failure& why, const std::vector<bool>& joining) {
     std::erase_if(waiting_, [&](caller& each) {
       if (!each.is_member && !joining[each.rank.index()]) return false;
@@ -259,31 +252,16 @@ class newcomers {
     });
   }
 
-  /// Sends the ranks of the group, 4 bytes each in the order of the host, and the file. Who ends
-  /// meanwhile is noticed in the first collective.
-  static void welcome(admitted& group) {
+  /// Sends the ranks of the group, 4 bytes each in the order of the host, and the file.
+  static void welcome_all(admitted& group) {
     std::vector<std::uint32_t> numbers;
     numbers.reserve(group.ranks.size());
     for (const rank_id rank : group.ranks)
       numbers.push_back(static_cast<std::uint32_t>(rank.index()));
-    frame_header header;
-    header.kind = static_cast<std::uint32_t>(frame_kind::welcome);
-    header.fds = 1;
-    const auto bytes = encode_frame(header, {}, std::as_bytes(std::span{numbers}));
     const int files[] = {group.states.get()};
-    for (connection& link : group.links) {
-      if (!link) continue;
-      frame_writer writer{bytes, files};
-      const auto patience = deadline::after(std::chrono::seconds{1});
-      auto progress = writer.step(link);
-      for (; progress == frame_writer::status::more || progress == frame_writer::status::throttled;
-           progress = writer.step(link)) {
-        if (patience.expired()) throw system_failure("welcoming the ranks", errno);
-        poll_for({}, patience, throttle_pause);
-      }
-      if (progress == frame_writer::status::failed)
-        throw system_failure("welcoming the ranks", errno);
-    }
+    const welcome answer{std::as_bytes(std::span{numbers}), files};
+    for (connection& link : group.links)
+      if (link) answer.send(link, deadline::after(std::chrono::seconds{1}));
   }
 
   std::shared_ptr<const membership> members_;

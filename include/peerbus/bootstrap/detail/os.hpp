@@ -83,11 +83,6 @@ inline void poll_for(std::span<pollfd> entries, deadline until,
     for (pollfd& entry : entries) entry.revents = 0;
 }
 
-/// Returns the earlier one of two deadlines.
-[[nodiscard]] inline deadline earlier(deadline first, deadline second) noexcept {
-  return first.when() < second.when() ? first : second;
-}
-
 /// The time between two polls of states that no descriptor reports, such as words in shared memory.
 inline constexpr std::chrono::milliseconds poll_pause{10};
 

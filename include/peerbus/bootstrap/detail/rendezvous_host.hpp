@@ -4,7 +4,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -14,19 +13,17 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/detail/answers.hpp>
 #include <peerbus/bootstrap/detail/callers.hpp>
 #include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/failure.hpp>
-#include <peerbus/bootstrap/detail/frame.hpp>
 #include <peerbus/bootstrap/detail/hello.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/bootstrap/detail/rendezvous.hpp>
 #include <peerbus/bootstrap/detail/rendezvous_joiner.hpp>
-#include <peerbus/bootstrap/detail/star_leaf.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/core/system_error.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/core/unique_fd.hpp>
 
@@ -241,36 +238,19 @@ class rendezvous_host {
   }
 
   void refuse_all(const failure& why) {
-    const auto bytes = encode_failure(why);
-    const auto tell = [&bytes](connection& link) {
-      frame_writer writer{bytes, {}};
-      if (link) (void)writer.step(link);  // It fits, because almost nothing was sent before.
-    };
-    for (seat& taken : seats_) tell(taken.connections[0]);
-    for (connection& link : turned_away_) tell(link);
+    for (seat& taken : seats_)
+      if (taken.connections[0]) refuse(taken.connections[0], why);
+    for (connection& link : turned_away_)
+      if (link) refuse(link, why);
   }
 
-  /// Sends the welcome and `files` to all ranks. The death of a rank during this is noticed in the
-  /// first collective.
+  /// Sends the welcome and `files` to all ranks.
   void welcome_all(std::span<const int> files) {
-    frame_header header;
-    header.kind = static_cast<std::uint32_t>(frame_kind::welcome);
-    header.fds = static_cast<std::uint32_t>(files.size());
-    const auto bytes = encode_frame(header, {}, {});
+    const welcome answer{{}, files};
     const auto patience = deadline::after(
         std::max<deadline::clock::duration>(ours_.until.remaining(), std::chrono::seconds{1}));
-    for (seat& taken : seats_) {
-      if (taken.filled == 0) continue;
-      frame_writer writer{bytes, files};
-      for (;;) {
-        const auto progress = writer.step(taken.connections[0]);
-        if (progress == frame_writer::status::done || progress == frame_writer::status::closed)
-          break;
-        if (progress == frame_writer::status::failed || patience.expired())
-          throw system_failure("welcoming the ranks", errno);
-        poll_for({}, patience, throttle_pause);
-      }
-    }
+    for (seat& taken : seats_)
+      if (taken.filled != 0) answer.send(taken.connections[0], patience);
   }
 
   rendezvous_place& place_;

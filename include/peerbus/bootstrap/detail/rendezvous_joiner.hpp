@@ -205,10 +205,7 @@ class rendezvous_joiner {
   /// Returns a deadline one second after the common one. Rank 0 gives up at the common deadline and
   /// then sends the names of the missing ranks.
   [[nodiscard]] deadline patience() const noexcept {
-    constexpr std::chrono::seconds head_start{1};
-    const auto when = ours_.until.when();
-    return when > deadline::clock::time_point::max() - head_start ? ours_.until
-                                                                  : deadline{when + head_start};
+    return postponed(ours_.until, std::chrono::seconds{1});
   }
 
   [[nodiscard]] std::string describe_rank_0() const {

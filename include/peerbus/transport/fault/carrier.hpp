@@ -86,7 +86,7 @@ class fault_carrier final : public idle_work::task {
     return begin(peer);
   }
 
-  /// What a wait needs to know before it looks.
+  /// The state of the faults as a wait has to know it before it looks at its signal.
   struct outlook {
     errc health;      ///< ok, or why nothing can come
     bool is_dropped;  ///< the rank is lost
