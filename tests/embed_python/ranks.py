@@ -61,6 +61,16 @@ class _Forked:
             return None, file.read()
 
 
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_after(seconds):
+    """Lets this process be killed in so many seconds, whatever it does then."""
+    signal.signal(signal.SIGALRM, lambda *_: die())
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
 def run(ranks, function, hosts=1, fresh=False, killed=(), **variables):
     """Calls `function()` on `ranks` processes that a launcher's variables describe. It is a function
     of a file that calls `main`. If there are several `hosts`, the ranks pretend to be on as many. The

@@ -6,7 +6,6 @@ import abc
 import collections
 import enum
 import os
-import signal
 import time
 import types
 import unittest
@@ -17,7 +16,7 @@ import numpy
 import peerbus
 from engine_model import (EXPERTS, HIDDEN, MOST, TOP_K, Model, batches, by_expert, check_arguments,
                           expected, put_module, summed)
-from ranks import bf16, main, needs_torch, raises, run, widened
+from ranks import bf16, die, die_after, main, needs_torch, raises, run, widened
 
 
 class EpAlgorithm(enum.Enum):
@@ -143,10 +142,6 @@ def layouts_and_orders():
     assert (widened(rank.kind.got(handle.combine(Params(x=[outputs], out=None)).x))
             == expected(*batch)).all()
     assert (moe_ep(rank, fleet, batch) == expected(*batch)).all()
-
-
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def without(rank, gone, x, weights, ids):
@@ -369,8 +364,7 @@ def killed_anywhere():
     rank.comm.barrier()
     after = {1: "FIRST", 2: "SECOND"}.get(rank.rank)
     if after:
-        signal.signal(signal.SIGALRM, lambda *_: die())
-        signal.setitimer(signal.ITIMER_REAL, float(os.environ[after]))
+        die_after(float(os.environ[after]))
     rounds = [rank.tokens(3) for _ in range(3)]
     done = 0
     while done < len(rounds) or len(rank.comm.view.members) > 3:

@@ -4,7 +4,6 @@ rank whose key is late is dead; here one is gone if its process has ended, or if
 leaves."""
 
 import os
-import signal
 import time
 import unittest
 
@@ -12,8 +11,8 @@ import numpy
 
 import peerbus
 from engine_model import Model
-from ranks import main, raises, run
-from test_flashinfer import (FleetAlgoKnobFaultTolerance, Params, check, die, end, fleet_of, mask_of,
+from ranks import die, die_after, main, raises, run
+from test_flashinfer import (FleetAlgoKnobFaultTolerance, Params, check, end, fleet_of, mask_of,
                              moe_ep, reconcile)
 
 LIMIT = 20  # Seconds, also on a busy machine.
@@ -196,8 +195,7 @@ def evicted_while_another_dies():
     check(rank, fleet)
     rank.comm.barrier()
     if rank.rank == 1:
-        signal.signal(signal.SIGALRM, lambda *_: die())
-        signal.setitimer(signal.ITIMER_REAL, float(os.environ["AFTER"]))
+        die_after(float(os.environ["AFTER"]))
     set_mask(rank, fleet, *[3] * (rank.rank == 0))
     while True:  # Until rank 1 is gone too, which ends the last reconcile of the others or a round.
         try:

@@ -123,6 +123,18 @@ void expect_refused(Call call, errc code, std::string_view text) {
   expect(false, "an error with '", text, "'");
 }
 
+/// The first rank starts a process that raises `signal` while it makes what it needs as rank 1.
+/// Returns: the process, or 0 on other ranks.
+pid_t start_newcomer(const member& now, int signal) {
+  if (now.comm.rank().index() != 0) return 0;
+  return in_process([signal] {
+    static_cast<void>(peerbus::join_running(place_of(1), [signal](std::unique_ptr<bootstrap> boot) {
+      ::raise(signal);
+      return std::make_unique<member>(std::move(boot));
+    }));
+  });
+}
+
 /// Runs `body(group, admission)` on ranks 0 and 2 of a group of four. The first forks what joins.
 template <class Body>
 void run_two(Body body) {
@@ -254,14 +266,7 @@ TEST_CASE("what a newcomer makes differs") {
 
 TEST_CASE("one that dies while it makes what it needs") {
   run_two([](member& now, peerbus::admission& door) {
-    pid_t child = 0;
-    if (now.comm.rank().index() == 0)
-      child = in_process([] {
-        static_cast<void>(peerbus::join_running(place_of(1), [](std::unique_ptr<bootstrap> boot) {
-          ::raise(SIGKILL);
-          return std::make_unique<member>(std::move(boot));
-        }));
-      });
+    const pid_t child = start_newcomer(now, SIGKILL);
     expect(admit_soon(door) == nullptr, "a refusal");
     // The ranks of the new group met as 0, 1 and 2.
     expect(door.refusal().find("rank 2 died") != std::string::npos, "is '", door.refusal(), "'");
@@ -271,14 +276,7 @@ TEST_CASE("one that dies while it makes what it needs") {
 
 TEST_CASE("one that is stopped while it makes what it needs") {
   run_two([](member& now, peerbus::admission& door) {
-    pid_t child = 0;
-    if (now.comm.rank().index() == 0)
-      child = in_process([] {
-        static_cast<void>(peerbus::join_running(place_of(1), [](std::unique_ptr<bootstrap> boot) {
-          ::raise(SIGSTOP);
-          return std::make_unique<member>(std::move(boot));
-        }));
-      });
+    const pid_t child = start_newcomer(now, SIGSTOP);
     const auto until = peerbus::deadline::after(std::chrono::seconds{30});
     while (door.refusal().empty()) {
       const auto next = door.admit([](std::unique_ptr<bootstrap> boot) {

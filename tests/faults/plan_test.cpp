@@ -44,6 +44,7 @@
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "support/exchange_check.hpp"
+#include "support/oracle.hpp"
 #include "support/search.hpp"
 #include "support/survivors.hpp"
 
@@ -185,29 +186,16 @@ void live(const plan& phases, board& shared, const peerbus::launch_settings& pla
   }
 }
 
-/// Numbers that a seed determines.
-class numbers {
- public:
-  explicit numbers(std::uint64_t seed) : state_{seed} {}
-  std::uint64_t draw() {
-    state_ = state_ * 6'364'136'223'846'793'005U + 1'442'695'040'888'963'407U;
-    return state_ >> 33;
-  }
-
- private:
-  std::uint64_t state_;
-};
-
 /// Makes up `count` phases of up to six ranks. In each but the first, whose ranks all have to meet,
 /// every rank that is there is killed or leaves with a chance of a sixth, and every other one
 /// comes, or is killed on its way, with one of five in twelve.
-plan draw_plan(std::size_t count, numbers& from) {
+plan draw_plan(std::size_t count, oracle::random& from) {
   plan made;
   while (made.size() < count) {
     phase next;
     for (std::size_t rank = 0; rank < 6; ++rank) {
       const bool is_there = !made.empty() && made.back().has(made.back().serve, rank);
-      const std::uint64_t drawn = from.draw() % 12;
+      const std::size_t drawn = from.below(12);
       if (!made.empty() && (drawn == 0 || (!is_there && drawn == 1)))
         next.killed.push_back(rank);
       else if (is_there ? drawn > 1 : drawn < 5)
@@ -228,7 +216,7 @@ class job {
  public:
   /// `kind` chooses codec and layout; `seed` the moments of the kills.
   job(const plan& phases, std::uint64_t kind, std::uint64_t seed)
-      : phases_{&phases}, kind_{kind % 3}, seed_{seed} {
+      : phases_{&phases}, kind_{kind % 3}, moments_{seed} {
     void* const page =
         ::mmap(nullptr, sizeof(board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(page != MAP_FAILED);
@@ -258,7 +246,7 @@ class job {
         for (const std::size_t rank : *set)
           if (processes_[rank] == 0) start(rank);
       if (!now.killed.empty())
-        std::this_thread::sleep_for(std::chrono::microseconds{seed_.draw() % 30'000});
+        std::this_thread::sleep_for(std::chrono::microseconds{moments_.below(30'000)});
       for (const std::size_t rank : now.killed) {
         ::kill(processes_[rank], SIGKILL);
         expect_end(rank, SIGKILL);
@@ -327,7 +315,7 @@ class job {
 
   const plan* phases_;
   std::uint64_t kind_;
-  numbers seed_;
+  oracle::random moments_;
   peerbus::launch_settings place_;
   board* shared_ = nullptr;
   std::array<pid_t, most_ranks> processes_{};
@@ -361,7 +349,7 @@ TEST_CASE("plans that a seed makes up") {
   const std::uint64_t last = first + std::max<std::uint64_t>(1, test::soak_repetitions(4)) - 1;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     CAPTURE(seed);
-    numbers from{seed};
+    oracle::random from{seed};
     const plan drawn = draw_plan(12, from);
     job served{drawn, seed, seed};
     served.run();
