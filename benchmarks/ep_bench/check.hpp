@@ -73,7 +73,7 @@ class checker {
   /// Every element of the combined tokens.
   [[nodiscard]] std::string combined(std::span<const peerbus::bf16> out) {
     const std::size_t hidden = chosen_.hidden;
-    for (std::size_t token = 0; token < chosen_.tokens; ++token) {
+    for (std::size_t token = 0; token < truth_->tokens_of(rank_); ++token) {
       const float unit = content_.fill(rank_, token, codes_);
       const auto& group_of = chosen_.relayed_among;
       if (group_of.empty()) {

@@ -25,6 +25,14 @@ inline std::string words_for_layout(const options& chosen) {
   return words;
 }
 
+/// The tokens of each rank, such as "3, 0, 128".
+inline std::string words_for_tokens(const options& chosen) {
+  std::string words;
+  for (const std::size_t count : chosen.tokens_of_ranks)
+    words += (words.empty() ? "" : ", ") + std::to_string(count);
+  return words;
+}
+
 /// How the bytes of a run are counted, in words.
 inline std::string bytes_formula(const options& chosen) {
   const std::string row = chosen.codec == "bf16"   ? "2 x hidden"
@@ -38,7 +46,8 @@ inline std::string bytes_formula(const options& chosen) {
          (by_rank ? ", 8 x top_k for expert ids and weights" : "") +
          "; combine = rows x 2 x hidden; rows = " +
          (by_rank ? "pairs of a token and a rank with experts of it, counted on rank 0"
-                  : "tokens x top_k");
+                  : "tokens x top_k" +
+                        std::string{chosen.tokens_of_ranks.size() > 1 ? ", of rank 0" : ""});
 }
 
 /// What comes between the operations, in words.
@@ -82,7 +91,8 @@ struct limit {
 /// The statistics that a report shows; there are some only if something was timed.
 struct figures {
   bench::statistics dispatch;
-  std::optional<bench::statistics> read;  ///< none if nothing comes between the operations
+  std::optional<bench::statistics> read;     ///< none if nothing comes between the operations
+  std::optional<bench::statistics> experts;  ///< none unless they compute
   bench::statistics combine;
   bench::statistics sum;
   bench::statistics plain_dispatch;
@@ -100,6 +110,7 @@ struct figures {
     figures found;
     found.dispatch = in(series::dispatch);
     if (median(series::read) > 0) found.read = in(series::read);
+    if (median(series::experts) > 0) found.experts = in(series::experts);
     found.combine = in(series::combine);
     found.sum = in(series::sum);
     found.plain_dispatch = in(series::plain_dispatch);
@@ -136,6 +147,8 @@ struct figures {
     const double best_both =
         copies ? std::min(plain_both, streaming + median(series::streaming_read)) : plain_both;
     found.sum_limit = best_both - found.own_copy + there.total() + back.total();
+    // With the same rows, spread evenly.
+    if (found.experts) found.sum_limit += found.experts->p50 * result.load.balancedness();
     return found;
   }
 };

@@ -66,8 +66,8 @@ class measurement {
         crew_{&crew},
         moe_{comm, config_of(chosen)},
         truth_{with_findings(), comm.rank().index(), comm.size()},
-        tokens_(chosen.tokens * chosen.hidden),
-        combined_(chosen.tokens * chosen.hidden),
+        tokens_(truth_.tokens_of(comm.rank().index()) * chosen.hidden),
+        combined_(tokens_.all().size()),
         experts_{chosen.hidden},
         check_{chosen_, truth_, comm.rank().index()},
         plain_{make_plain()},
@@ -75,7 +75,7 @@ class measurement {
         findings_{comm},
         samples_{comm, series_count, chosen.iterations},
         signals_{comm, signal_blocks, crowded_},
-        encode_{chosen.tokens, chosen.hidden},
+        encode_{truth_.tokens_of(comm.rank().index()), chosen.hidden},
         surroundings_{chosen, (comm.bus().boot().ranks_here() + cores - 1) / cores} {
     fill_tokens(payload{chosen.seed, grain_of<Codec>}, comm.rank().index(), chosen.hidden,
                 tokens_.all());
@@ -93,6 +93,7 @@ class measurement {
     outcome result;
     result.floor = floor;
     result.phases = chosen_.in_slots() ? 1 : 2;
+    result.load = load();
     result.dispatch_bytes = plain_.rows() * one_level_map().row_bytes_in_all();
     result.combine_bytes = plain_.rows() * one_level_map().output_bytes();
 
@@ -120,7 +121,7 @@ class measurement {
     }
     result.samples = samples_.slowest(iterations);
     result.signal_one_way_ns = signals_.one_way_ns();
-    result.stores = moe_.stores_for(chosen_.tokens);
+    result.stores = moe_.stores_for(truth_.tokens_of(comm_->rank().index()));
     if (crowded_) {
       result.dispatch_core = dispatch_meter_.mean();
       result.combine_core = combine_meter_.mean();
@@ -255,6 +256,7 @@ class measurement {
     const double there =
         bench::timed(*comm_, [&] { metered(dispatch_meter_, [&] { dispatch(received_); }); });
     const double reading = work_between();
+    const double working = compute();
     surroundings_.restore();
     const double back =
         bench::timed(*comm_, [&] { metered(combine_meter_, [&] { combine(*received_); }); });
@@ -263,7 +265,8 @@ class measurement {
     note(series::dispatch, there);
     note(series::read, reading);
     note(series::combine, back);
-    note(series::sum, there + reading + back);
+    note(series::experts, working);
+    note(series::sum, there + reading + working + back);
   }
 
   /// Does an operation, and meters it on rank 0 where ranks share cores: a few system calls count
@@ -304,6 +307,29 @@ class measurement {
     const double spent = bench::timed(*comm_, [&] { read_rows(*received_); });
     experts_.run(*received_);
     return spent;
+  }
+
+  /// Computes for as long as `--row-us` says that this rank's experts need for their rows. Returns
+  /// the time, in microseconds.
+  double compute() {
+    if (chosen_.row_us == 0) return 0;
+    const double needed =
+        chosen_.row_us * static_cast<double>(truth_.expert_rows(comm_->rank().index()));
+    return bench::timed(*comm_, [&] {
+      const auto start = bench::clock::now();
+      while (bench::microseconds(bench::clock::now() - start) < needed) continue;
+    });
+  }
+
+  /// Returns how the rows of experts spread over the ranks.
+  [[nodiscard]] expert_load load() const {
+    expert_load found;
+    for (std::size_t rank = 0; rank < truth_.ranks(); ++rank) {
+      const auto rows = static_cast<double>(truth_.expert_rows(rank));
+      found.most_rows = std::max(found.most_rows, rows);
+      found.mean_rows += rows / static_cast<double>(truth_.ranks());
+    }
+    return found;
   }
 
   void dispatch(std::optional<received_type>& received) {

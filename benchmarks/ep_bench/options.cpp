@@ -43,22 +43,6 @@ bool read_whole(const std::string& text, double& value) {
   return code == std::errc{} && stop == end && std::isfinite(value);
 }
 
-std::optional<double> zipf_exponent(const std::string& routing) {
-  if (routing == "uniform") return 0.0;
-  constexpr std::string_view prefix = "zipf:";
-  double exponent = 0;
-  if (!routing.starts_with(prefix) || !read_whole(routing.substr(prefix.size()), exponent) ||
-      exponent < 0 || exponent > 100)
-    return std::nullopt;
-  return exponent;
-}
-
-std::string routing_complaint(const std::string& given) {
-  if (zipf_exponent(given)) return {};
-  return complaint(
-      given, "given, expected uniform, or zipf:S with a number S from 0 to 100 such as zipf:1.2");
-}
-
 /// Tries to open the file before the run, so that an hour of measuring is not lost to a wrong path.
 std::string write_complaint(const std::string& given) {
   std::error_code ignored;
@@ -104,6 +88,9 @@ void check_ablation(const options& chosen) {
     refuse(chosen.codec + " given as codec, expected int8, which one of the steps brings in");
   if (chosen.layout != "compact" || chosen.outputs != "expert" || chosen.lanes != 1)
     refuse("compares one layout, expected --layout compact, --outputs expert and --lanes 1");
+  if (chosen.tokens_of_ranks.size() > 1)
+    refuse("compares ranks with equally many tokens, expected one number for --tokens");
+  if (chosen.row_us > 0) refuse("given together with --row-us, expected no work of experts");
   if (chosen.seconds > 0) refuse("given together with --seconds, expected --iters");
 }
 
@@ -211,7 +198,9 @@ std::variant<options, int> parse(int argc, char** argv) {
       .one_of({"auto", "host", "tcp"});
   const programs::option ranks =
       line.add("--ranks", chosen.ranks, "size of the group").whole_number(1, 4096);
-  line.add("--tokens", chosen.tokens, "tokens of each rank").whole_number(1, most);
+  line.add("--tokens", chosen.tokens_of_ranks,
+           "tokens of each rank; of several numbers such as 3,0,128 each rank takes the next")
+      .whole_number(0, most);
   line.add("--hidden", chosen.hidden, "channels of a token, a multiple of 16")
       .whole_number(16, most);
   line.add("--top-k", chosen.top_k, "experts of each token").whole_number(1, 32);
@@ -252,8 +241,16 @@ std::variant<options, int> parse(int argc, char** argv) {
           .whole_number(1, 1 << 20);
   line.add("--lanes", chosen.lanes, "threads of a rank that carry one operation together")
       .whole_number(1, peerbus::moe::max_lanes);
-  line.add("--routing", chosen.routing, "all experts alike, or their popularity falling as rank^-S")
-      .check("uniform|zipf:S", routing_complaint);
+  line.add(
+          "--routing", chosen.routing,
+          "which experts tokens choose: all alike; popularity falling as place^-S, in random order "
+          "or in that of their numbers; L of G groups first; those of the first rank; or the ids "
+          "of "
+          "a file, [tokens, top_k], which ranks take one after the other")
+      .check(routing_forms, routing_complaint);
+  line.add("--row-us", chosen.row_us,
+           "microseconds for which a rank computes for each row of its experts")
+      .number(0, 1e6);
   line.add("--iters", chosen.iterations, "timed iterations").whole_number(1, 10'000'000);
   line.add("--warmup", chosen.warmup, "iterations before them").whole_number(0, 10'000'000);
   line.add("--seed", chosen.seed, "of tokens, weights and routing")
@@ -304,7 +301,10 @@ std::variant<options, int> parse(int argc, char** argv) {
     if (weights.given() && chosen.between != between::weights)
       refuse("--weights", std::to_string(chosen.weights_mib) + " given with --between " + between +
                               ", expected --between weights");
+    chosen.tokens = *std::ranges::max_element(chosen.tokens_of_ranks);
+    if (chosen.tokens == 0) refuse("--tokens", "0 given, expected a rank with a token");
     check_together(chosen);
+    chosen.pattern = read_routing(chosen.routing, chosen.experts, chosen.top_k);
     for (const auto& [name, option] : of_reports)
       if (option.given() && (chosen.report.empty() || chosen.ablation))
         refuse(name, "given without a report over many sizes, expected --report and no --ablation");
@@ -312,7 +312,6 @@ std::variant<options, int> parse(int argc, char** argv) {
   if (const auto status = line.parse(argc, argv, check)) return *status;
   chosen.ranks_given = ranks.given();
   if (pinning.given()) chosen.pin = pin;
-  chosen.zipf = zipf_exponent(chosen.routing).value_or(0);  // `routing_complaint` accepted it.
   return chosen;
 }
 

@@ -12,6 +12,7 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/relay.hpp>
 
+#include "ep_bench/routing_pattern.hpp"
 #include "support/network_options.hpp"
 
 namespace ep_bench {
@@ -32,12 +33,29 @@ struct options : bench::network_options {
   std::string bootstrap = "auto";  ///< of ranks that a launcher has started
   std::size_t ranks = 2;
   bool ranks_given = false;
-  std::size_t tokens = 128;  ///< per rank
+  /// Per rank: ranks take them in turn.
+  std::vector<std::size_t> tokens_of_ranks{128};
+  std::size_t tokens = 128;  ///< the most of a rank
   std::size_t hidden = 7168;
   std::size_t top_k = 8;
   std::size_t experts = 256;
   std::string codec = "int8";
   std::string layout = "compact";
+  /// Returns the tokens of `rank`.
+  [[nodiscard]] std::size_t tokens_of(std::size_t rank) const noexcept {
+    return tokens_of_ranks[rank % tokens_of_ranks.size()];
+  }
+  /// Returns the tokens of all ranks below `rank`.
+  [[nodiscard]] std::size_t tokens_before(std::size_t rank) const noexcept {
+    std::size_t before = 0;
+    for (std::size_t r = 0; r < rank; ++r) before += tokens_of(r);
+    return before;
+  }
+  /// Lets every rank have `count` tokens.
+  void set_tokens(std::size_t count) {
+    tokens_of_ranks = {count};
+    tokens = count;
+  }
   [[nodiscard]] bool by_rank() const noexcept { return layout == "rank" || layout == "slots"; }
   /// Whether ranks may be on several hosts.
   [[nodiscard]] bool has_network() const noexcept {
@@ -55,7 +73,8 @@ struct options : bench::network_options {
   std::size_t weights_mib = 64;  ///< of each core; ranks that share one divide them
   std::size_t lanes = 1;         ///< threads of a rank that carry one operation together
   std::string routing = "uniform";
-  double zipf = 0;  ///< exponent of the experts' popularity; 0 is uniform
+  routing_pattern pattern;  ///< what `routing` says
+  double row_us = 0;        ///< of work of its rank for each row of an expert
   std::size_t iterations = 200;
   std::size_t warmup = 20;
   std::uint64_t seed = 1;

@@ -53,7 +53,7 @@ class oracle {
       first_expert_[r + 1] =
           first_expert_[r] + chosen.experts / ranks + (r < chosen.experts % ranks ? 1 : 0);
 
-    const gate all{chosen};
+    const gate all{chosen, ranks};
     for (std::size_t source = 0; source < ranks; ++source) choices_.push_back(all.choose(source));
     for (const std::size_t source : order_) {
       const auto& experts = choices_[source].experts;
@@ -85,11 +85,23 @@ class oracle {
     return static_cast<std::size_t>(after - first_expert_.begin()) - 1;
   }
 
+  /// The tokens of `source`.
+  [[nodiscard]] std::size_t tokens_of(std::size_t source) const noexcept {
+    return choices_[source].experts.size() / top_k_;
+  }
+  /// How many rows the experts of `rank` work on: one for each slot of a token that names one.
+  [[nodiscard]] std::size_t expert_rows(std::size_t rank) const noexcept {
+    std::size_t rows = 0;
+    for (std::size_t e = first_expert_[rank]; e < first_expert_[rank + 1]; ++e)
+      rows += rows_of_[e].size();
+    return rows;
+  }
+
   /// The rows that `rank` gets, rank-major, in their order.
   [[nodiscard]] std::vector<token_row> rows_at(std::size_t rank) const {
     std::vector<token_row> rows;
     for (const std::size_t source : order_)
-      for (std::size_t token = 0; token < tokens_; ++token) {
+      for (std::size_t token = 0; token < tokens_of(source); ++token) {
         const auto ranks = ranks_of(source, token);
         const auto here = std::find(ranks.begin(), ranks.end(), rank);
         if (here == ranks.end()) continue;
@@ -143,10 +155,10 @@ class oracle {
   [[nodiscard]] std::vector<sent_row> rows_sent_by_rank(std::size_t source) const {
     std::vector<std::size_t> next_row(ranks(), in_slots_ ? source * tokens_ : 0);
     for (std::size_t before = 0; before < source && !in_slots_; ++before)
-      for (std::size_t token = 0; token < tokens_; ++token)
+      for (std::size_t token = 0; token < tokens_of(before); ++token)
         for (const std::size_t rank : ranks_of(before, token)) ++next_row[rank];
     std::vector<sent_row> sent;
-    for (std::size_t token = 0; token < tokens_; ++token) {
+    for (std::size_t token = 0; token < tokens_of(source); ++token) {
       std::size_t copies = 0;
       for (const std::size_t rank : ranks_of(source, token))
         sent.push_back({token, copies++, rank, next_row[rank]++});

@@ -19,9 +19,10 @@ namespace ep_bench {
 /// What is timed in every iteration; the table of samples has them in this order.
 enum class series : std::size_t {
   dispatch,
-  read,  ///< of all rows, once
+  read,     ///< of all rows, once
+  experts,  ///< the time for which experts compute
   combine,
-  sum,  ///< of the three
+  sum,  ///< of these
   encode,
   plain_dispatch,
   plain_read,
@@ -34,7 +35,7 @@ enum class series : std::size_t {
   shared_streaming_dispatch,
   shared_streaming_combine
 };
-inline constexpr std::size_t series_count = 15;
+inline constexpr std::size_t series_count = 16;
 
 /// What the operations are compared with: `plain_copy` or `plain_puts`.
 enum class floor_kind { copies, puts };
@@ -55,6 +56,15 @@ struct plane_counts {
   }
 };
 
+/// How the rows that experts work on spread over the ranks.
+struct expert_load {
+  double most_rows = 0;  ///< of a rank
+  double mean_rows = 0;
+
+  /// Returns the mean over the most, as load balancers count it: 1 if all ranks have as many.
+  [[nodiscard]] double balancedness() const noexcept { return mean_rows / most_rows; }
+};
+
 /// What an operation takes of a core: means of one rank.
 struct core_use {
   double cpu_us = 0;  ///< CPU time, of the program and of the kernel
@@ -70,7 +80,8 @@ struct outcome {
   bench::sample_table samples;
   std::vector<double> signal_one_way_ns;
   floor_kind floor = floor_kind::copies;
-  std::size_t phases = 1;              ///< of a dispatch, each of which needs a signal's way
+  std::size_t phases = 1;  ///< of a dispatch, each of which needs a signal's way
+  expert_load load;
   bool crowded = false;                ///< more ranks than cores
   core_use dispatch_core;              ///< of rank 0, if crowded
   core_use combine_core;               ///< of rank 0, if crowded

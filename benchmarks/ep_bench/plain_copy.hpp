@@ -41,14 +41,14 @@ class plain_copy {
         scale_bytes_{Codec::scale_bytes(chosen.hidden)},
         slot_bytes_{moe.map().slot_bytes},
         output_bytes_{moe.map().output_bytes()},
-        rows_(chosen.tokens * row_bytes_),
-        scales_(chosen.tokens * scale_bytes_),
+        rows_(truth.tokens_of(rank) * row_bytes_),
+        scales_(truth.tokens_of(rank) * scale_bytes_),
         sink_(output_bytes_),
-        results_(chosen.tokens * output_bytes_),
+        results_(truth.tokens_of(rank) * output_bytes_),
         sent_{truth.rows_sent(rank)} {
     const payload content{chosen.seed, grain_of<Codec>};
     std::vector<std::int8_t> codes(chosen.hidden);
-    for (std::size_t t = 0; t < chosen.tokens; ++t) {
+    for (std::size_t t = 0; t < truth.tokens_of(rank); ++t) {
       const float unit = content.fill(rank, t, codes);
       as_row<Codec>(codes, unit, rows_.all().data() + t * row_bytes_,
                     scales_.data() + t * scale_bytes_);

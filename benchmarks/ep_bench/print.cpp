@@ -95,11 +95,11 @@ void print_check(const std::string& wrong, std::string_view checked) {
 void print(const options& chosen, const group& who, const bench::machine& where,
            const outcome& result) {
   std::printf(
-      "ep_bench  %zu ranks over %s, %s; %zu tokens a rank, hidden %zu, top-%zu of %zu "
+      "ep_bench  %zu ranks over %s, %s; %s tokens a rank, hidden %zu, top-%zu of %zu "
       "experts, %s, %s, %s, %zu iterations\n",
-      who.ranks, chosen.transport.c_str(), who.placement.c_str(), chosen.tokens, chosen.hidden,
-      chosen.top_k, chosen.experts, chosen.codec.c_str(), words_for_layout(chosen).c_str(),
-      chosen.routing.c_str(), result.iterations());
+      who.ranks, chosen.transport.c_str(), who.placement.c_str(), words_for_tokens(chosen).c_str(),
+      chosen.hidden, chosen.top_k, chosen.experts, chosen.codec.c_str(),
+      words_for_layout(chosen).c_str(), chosen.routing.c_str(), result.iterations());
   print_machine(where, result.cores);
   if (const auto found = figures::of_run(result)) {
     std::printf("%-10s%10s%10s%10s%10s%10s%12s%8s%10s%8s\n", "us", "min", "p50", "p90", "p99",
@@ -110,6 +110,10 @@ void print(const options& chosen, const group& who, const bench::machine& where,
     if (found->read) {
       print_row("read", *found->read);
       print_bytes(result.dispatch_bytes, *found->read);
+      std::printf("\n");
+    }
+    if (found->experts) {
+      print_row("experts", *found->experts);
       std::printf("\n");
     }
     print_row("combine", found->combine);
@@ -137,6 +141,10 @@ void print(const options& chosen, const group& who, const bench::machine& where,
                   !result.crowded ? ""
                   : puts          ? ", the least of all, while ranks share cores"
                                   : ", the least of all, yielding, as ranks share cores");
+    std::printf(
+        "load      rows of experts: %.0f at the hottest rank, %.1f in the mean of all: "
+        "balancedness %.3f\n",
+        result.load.most_rows, result.load.mean_rows, result.load.balancedness());
     print_stores(result.stores);
     if (result.crowded) {
       print_core_use("a dispatch", result.dispatch_core);

@@ -42,7 +42,8 @@ json result_json(const options& chosen, const group& who, const bench::machine& 
                        {"slots_us", result.protocol_costs.slots_us}};
   all["machine"]["ranks_share_cores"] = result.crowded;
   const auto found = figures::of_run(result);
-  for (const char* name : {"dispatch_us", "read_us", "combine_us", "sum_us"}) all[name] = nullptr;
+  for (const char* name : {"dispatch_us", "read_us", "experts_us", "combine_us", "sum_us"})
+    all[name] = nullptr;
   all["bytes"] = {{"dispatch", result.dispatch_bytes},
                   {"combine", result.combine_bytes},
                   {"formula", bytes_formula(chosen)}};
@@ -72,6 +73,7 @@ json result_json(const options& chosen, const group& who, const bench::machine& 
     all["combine_us"] = statistics_json(found->combine);
     all["sum_us"] = statistics_json(found->sum);
     if (found->read) all["read_us"] = statistics_json(*found->read);
+    if (found->experts) all["experts_us"] = statistics_json(*found->experts);
     json& least = all["limit"];
     if (found->signal_one_way_ns) least["signal_one_way_ns"] = rounded(*found->signal_one_way_ns);
     least["dispatch"] = limit_json(found->dispatch_limit);
@@ -87,6 +89,9 @@ json result_json(const options& chosen, const group& who, const bench::machine& 
         {"sum", rounded(found->sum.p50 / found->sum_limit)},
         {"of", words_for_copies(result, found->dispatch_limit.streams) + ", encoding, signals"}};
   }
+  all["load"] = {{"most_rows", result.load.most_rows},
+                 {"mean_rows", rounded(result.load.mean_rows)},
+                 {"balancedness", rounded(result.load.balancedness())}};
   all["stores"] = {{"chosen", describe(result.stores.kind)},
                    {"why", describe(result.stores.why)},
                    {"plain_us", rounded(result.stores.plain_us)},

@@ -102,7 +102,7 @@ json sweep(const options& chosen) {
   const auto want = [&](std::size_t ranks, std::size_t tokens) {
     options one = chosen;
     one.ranks = ranks;
-    one.tokens = tokens;
+    one.set_tokens(tokens);
     const auto same = [&](const options& other) {
       return other.ranks == ranks && other.tokens == tokens;
     };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "peers/mpi_ep/arguments.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -19,7 +20,8 @@ std::variant<arguments, int> parse(int argc, char** argv, bool first_rank) {
       "mpi_ep",
       "MoE dispatch and combine over MPI, measured as ep_bench measures peerbus's.\n"
       "Start it with mpirun; docs/peers.md says with what settings."};
-  line.add("--tokens", payload.tokens, "tokens of each rank").whole_number(1, most);
+  std::size_t tokens = payload.tokens;
+  line.add("--tokens", tokens, "tokens of each rank").whole_number(1, most);
   line.add("--hidden", payload.hidden, "channels of a token, a multiple of 16")
       .whole_number(16, most);
   line.add("--top-k", payload.top_k, "experts of each token").whole_number(1, 32);
@@ -34,6 +36,7 @@ std::variant<arguments, int> parse(int argc, char** argv, bool first_rank) {
   line.add("--seed", payload.seed, "of tokens, weights and routing");
   line.add("--json", payload.json, "also write the results there");
   const auto check = [&] {
+    payload.set_tokens(tokens);
     if (payload.top_k > payload.experts)
       programs::refuse("--top-k", std::to_string(payload.top_k) +
                                       " given, expected at most the number of experts, " +

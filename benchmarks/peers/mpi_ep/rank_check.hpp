@@ -44,7 +44,7 @@ class rank_checker {
                                      const rank_row_index& index) {
     const std::size_t first = truth_->first_expert(rank_);
     const std::size_t experts = truth_->first_expert(rank_ + 1) - first;
-    const ep_bench::gate gate{chosen_};
+    const ep_bench::gate gate{chosen_, ranks_};
     std::vector<std::vector<std::uint32_t>> by_expert(experts);
     std::uint32_t number = 0;
     for (std::size_t source = 0; source < ranks_; ++source) {
