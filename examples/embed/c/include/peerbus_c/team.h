@@ -40,7 +40,7 @@ typedef struct peerbus_team_options {
   uint32_t may_reorder;
 } peerbus_team_options;
 
-/** Algorithms of operations that have several. docs/collectives.md has their costs. */
+/** Algorithms of operations that have several. The C++ header collective/algorithm.hpp has their costs. */
 enum {
   PEERBUS_AUTOMATIC = 0, /**< the cheapest one by the team's costs */
   PEERBUS_ONE_SHOT = 1,  /**< full mesh: each rank gets the operands of all, in one round */

@@ -198,11 +198,11 @@ class PeerbusFleet(_Fleet):
         return self.query_active_mask()
 
     def clear_faults(self, readmit=False):
-        """Makes all ranks active that are not gone. Local. `readmit` is not supported: ranks do not come
-        back."""
+        """Makes all ranks active that are not gone. Local. `readmit` is not supported: ranks come back by
+        `peerbus.Communicator.admit`, to a new communicator, on which a fleet is made anew."""
         if readmit:
-            raise c.Error(9, "clear_faults was called with readmit, which is not supported: ranks do not "
-                             "come back yet")
+            raise c.Error(9, "clear_faults was called with readmit, which is not supported: ranks come back by "
+                             "Communicator.admit")
         self.dispatcher.watch.masked = frozenset()
 
     def destroy(self):
