@@ -101,7 +101,8 @@ class exchange {
   [[nodiscard]] static constexpr memory_map map_for(const exchange_config& config,
                                                     std::size_t ranks, Layout layout = {},
                                                     peer_reach reach = reach_by_type) noexcept;
-  /// Returns the configuration, with `stream_from` and `protocol` set, without spans and costs.
+  /// Returns the configuration, with `stream_from` and `protocol` set, without costs and spans,
+  /// except for `experts_of_rank`, which is set unless each rank has its share of `experts`.
   [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
   /// Returns the choice between one level and two, with the reason. Equal on all ranks.
   [[nodiscard]] const relay_choice& relay() const noexcept { return chosen_; }
@@ -317,7 +318,14 @@ class exchange {
     if (found) detail::throw_refusal(operation, number, comm_.rank(), *found);
   }
 
+  /// Drops what the caller may free after construction.
+  static void forget_spans(exchange_config& config) noexcept {
+    config.physical_to_logical = {};
+    config.replicas = {.policy = config.replicas.policy};
+  }
+
   communicator<Transport>& comm_;
+  std::vector<std::uint32_t> experts_of_rank_;  ///< [ranks]; empty if they are dealt out equally
   exchange_config config_;
   [[no_unique_address]] Codec codec_;
   relay_choice chosen_;

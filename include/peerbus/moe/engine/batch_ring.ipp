@@ -18,20 +18,20 @@ namespace peerbus::moe::detail {
 }
 
 inline std::vector<batch> make_sets(const exchange_config& config, const block_geometry& geometry,
-                                    const std::shared_ptr<const expert_map>& experts, rank_id rank,
-                                    std::size_t ranks, const row_path_memory& path) {
+                                    const std::shared_ptr<const expert_router>& router,
+                                    rank_id rank, std::size_t ranks, const row_path_memory& path) {
   std::vector<batch> made;
   made.reserve(config.in_flight);
   for (std::size_t set = 0; set < config.in_flight; ++set)
-    made.emplace_back(config, geometry, experts, rank, ranks, path);
+    made.emplace_back(config, geometry, router, rank, ranks, path);
   return made;
 }
 
 PEERBUS_INLINE batch_ring::batch_ring(const exchange_config& config, const block_geometry& geometry,
-                                      rank_id rank, std::size_t rank_count,
+                                      rank_id rank, std::vector<std::uint32_t> distances,
                                       const row_path_memory& path, std::size_t row_bytes)
-    : experts_{std::make_shared<expert_map>(config, rank_count)},
-      sets_{make_sets(config, geometry, experts_, rank, rank_count, path)},
+    : router_{std::make_shared<expert_router>(config, rank, distances.size(), distances)},
+      sets_{make_sets(config, geometry, router_, rank, distances.size(), path)},
       buffers_{std::max(row_bytes, config.hidden * sizeof(bf16))} {}
 
 PEERBUS_INLINE void batch_ring::require_free(std::uint64_t number) {

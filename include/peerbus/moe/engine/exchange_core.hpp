@@ -67,7 +67,7 @@ class exchange_core final : public exchange_engine {
         stores_{*own_parts.config.stream_from, stores_by, own_parts.config.in_flight} {
     const group_view& view = group().view();
     view_ = view.number();
-    if (view_ != 0) parts_.batches.shared_experts().lose(view.gone());
+    if (view_ != 0) parts_.batches.router().lose(view.gone());
   }
 
   [[nodiscard]] std::uint64_t next_dispatch() const noexcept override {
