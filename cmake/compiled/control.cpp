@@ -72,6 +72,7 @@
 #include <peerbus/moe/engine/batch_ring.ipp>
 #include <peerbus/moe/engine/exchange_core.ipp>
 #include <peerbus/moe/engine/expert_tables.ipp>
+#include <peerbus/moe/engine/install_experts.ipp>
 #include <peerbus/moe/engine/late_weights.ipp>
 #include <peerbus/moe/engine/relay_attachments.ipp>
 #include <peerbus/moe/engine/relay_combine.ipp>

@@ -250,6 +250,19 @@ class exchange {
     return engine().resume(options.lost, deadline_of(options));
   }
 
+  /// Gives the experts other places, between two batches: `physical_to_logical` as in
+  /// `exchange_config`, of the same length, while each rank keeps its number of physical experts.
+  /// Collective, with the same table on all ranks. `replicas` is this rank's choice from now on.
+  /// The weights of the experts are the caller's to move. Rows and tickets of earlier dispatches
+  /// are not used any more. Cost: one agreement. Allocates, but no memory of windows. Throws, on
+  /// all ranks, which then keep their experts: `error` invalid_argument for an impossible table or
+  /// choice, or if a batch is between its dispatch and its combine; mismatch, with the entry and
+  /// the ranks, if tables differ; unsupported with relay; out_of_memory, timed_out, peer_dead,
+  /// poisoned.
+  void install_experts(std::span<const std::uint32_t> physical_to_logical,
+                       const replica_choice& replicas,
+                       std::optional<deadline> until = std::nullopt);
+
   /// Returns whether the batch `ticket` is received, and not combined since.
   [[nodiscard]] bool awaits_combine(moe::ticket ticket) noexcept {
     return engine().awaits_combine(ticket);

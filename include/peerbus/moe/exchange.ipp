@@ -200,6 +200,15 @@ auto exchange<Transport, Codec, Layout>::dispatch_recv(moe::ticket ticket,
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
+void exchange<Transport, Codec, Layout>::install_experts(
+    std::span<const std::uint32_t> physical_to_logical, const replica_choice& replicas,
+    std::optional<deadline> until) {
+  engine().install_experts(physical_to_logical, replicas, until.value_or(comm_.default_deadline()));
+  config_.replicas.policy = replicas.policy;
+  for (views& each : rows_) each.forget();
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::combine_send(const received_type& rows,
                                                       const publish_options& options) {
   engine().combine_send(rows.ticket(), options, deadline_of(options));

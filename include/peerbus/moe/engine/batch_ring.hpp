@@ -61,6 +61,11 @@ class batch_ring {
   void continue_after(std::uint64_t latest) noexcept { latest_ = latest; }
   /// Returns if dispatch `number` may use its set.
   void require_free(std::uint64_t number);
+  /// Returns the batch that is between its dispatch and its combine with the lowest number, or
+  /// null.
+  [[nodiscard]] const batch* under_way() noexcept;
+  /// Forgets the batches of all sets, none of which is under way.
+  void forget_all() noexcept;
 
   /// Returns the batch named by `ticket`, which must have reached at least `least`.
   [[nodiscard]] batch& of(std::string_view doing, const void* exchange, moe::ticket ticket,

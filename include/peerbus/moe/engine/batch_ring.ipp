@@ -43,6 +43,20 @@ PEERBUS_INLINE void batch_ring::require_free(std::uint64_t number) {
             " batches on their way (in_flight)"});
 }
 
+PEERBUS_INLINE const batch* batch_ring::under_way() noexcept {
+  for (std::uint64_t number = oldest(); number <= latest_; ++number) {
+    const batch& found = at(number);
+    if (found.number == number && found.reached != stage::idle &&
+        found.reached != stage::released && found.reached != stage::returned)
+      return &found;
+  }
+  return nullptr;
+}
+
+PEERBUS_INLINE void batch_ring::forget_all() noexcept {
+  for (std::uint64_t number = oldest(); number <= latest_; ++number) at(number).forget();
+}
+
 PEERBUS_INLINE batch& batch_ring::of(std::string_view doing, const void* exchange,
                                      moe::ticket ticket, stage least) {
   const std::uint64_t number = ticket.number;
