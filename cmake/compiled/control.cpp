@@ -71,6 +71,8 @@
 #include <peerbus/moe/control/store_trials.ipp>
 #include <peerbus/moe/engine/batch_ring.ipp>
 #include <peerbus/moe/engine/exchange_core.ipp>
+#include <peerbus/moe/engine/expert_tables.ipp>
+#include <peerbus/moe/engine/install_experts.ipp>
 #include <peerbus/moe/engine/late_weights.ipp>
 #include <peerbus/moe/engine/relay_attachments.ipp>
 #include <peerbus/moe/engine/relay_combine.ipp>
@@ -82,13 +84,16 @@
 #include <peerbus/moe/path/copy_targets.ipp>
 #include <peerbus/moe/path/staged_copies.ipp>
 #include <peerbus/moe/path/sum_copies.ipp>
+#include <peerbus/moe/plan/check_experts.ipp>
 #include <peerbus/moe/plan/copy_order.ipp>
+#include <peerbus/moe/plan/expert_router.ipp>
 #include <peerbus/moe/plan/home_order.ipp>
 #include <peerbus/moe/plan/level_configs.ipp>
 #include <peerbus/moe/plan/objection.ipp>
 #include <peerbus/moe/plan/recv_plan.ipp>
 #include <peerbus/moe/plan/refusal.ipp>
 #include <peerbus/moe/plan/relay_plan.ipp>
+#include <peerbus/moe/plan/replica_cycles.ipp>
 #include <peerbus/moe/plan/send_plan.ipp>
 #include <peerbus/moe/protocol.ipp>
 #include <peerbus/moe/relay.ipp>

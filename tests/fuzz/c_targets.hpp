@@ -19,9 +19,9 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/plan/check_input.hpp>
+#include <peerbus/moe/plan/expert_router.hpp>
 #include <peerbus/moe/plan/send_plan.hpp>
 
 #include "exchange_input.hpp"
@@ -158,7 +158,8 @@ inline void read_arguments(bytes given) {
   const moe::detail::token_values values{
       std::span{static_cast<const peerbus::bf16*>(read.tokens), read.values}};
   moe::send_plan plan{config, moe::compact{}.geometry(config, 3),
-                      std::make_shared<const moe::expert_map>(config, 3), peerbus::rank_id{0}, 3};
+                      std::make_shared<const moe::expert_router>(config, peerbus::rank_id{0}, 3),
+                      peerbus::rank_id{0}, 3};
   const auto found = plan.count(values, read.route);
   expect(found || args.count <= config.max_tokens, "no more tokens than there is room for");
   if (!found) (void)moe::detail::check_attachments(config, args.count, read.options.attachments);

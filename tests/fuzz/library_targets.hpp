@@ -50,6 +50,7 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/plan/expert_router.hpp>
 #include <peerbus/moe/plan/objection.hpp>
 #include <peerbus/moe/plan/refusal.hpp>
 #include <peerbus/moe/plan/send_plan.hpp>
@@ -397,7 +398,7 @@ inline void read_configuration(bytes given) {
     if (objection || config.experts > 4096 || ranks > 64) return;
     const moe::expert_map experts{config, ranks};
     for (std::size_t e = 0; e < config.experts; ++e) {
-      expect(experts.physical(e) < config.experts, "an expert");
+      expect(experts.physical(e) < experts.physical_experts(), "an expert");
       expect(experts.holder(experts.physical(e)) < ranks, "a rank");
     }
   });
@@ -428,8 +429,10 @@ inline void read_routing(bytes given) {
   with_layout(number / 2, [&](const auto& layout) {
     expect(!fuzz::objection_to(config, ranks, layout, false), "a good configuration");
     const auto geometry = layout.geometry(config, ranks);
-    moe::send_plan plan{config, geometry, std::make_shared<const moe::expert_map>(config, ranks),
-                        peerbus::rank_id{1}, ranks};
+    moe::send_plan plan{
+        config, geometry,
+        std::make_shared<const moe::expert_router>(config, peerbus::rank_id{1}, ranks),
+        peerbus::rank_id{1}, ranks};
     const moe::routing route = is_wide ? moe::routing{std::span{std::as_const(wide)}, factors}
                                        : moe::routing{std::span{std::as_const(narrow)}, factors};
     if (const auto refusal = plan.count(tokens, route)) {

@@ -13,10 +13,10 @@
 
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/plan/copy_order.hpp>
 #include <peerbus/moe/plan/count_table.hpp>
+#include <peerbus/moe/plan/expert_router.hpp>
 #include <peerbus/moe/plan/recv_plan.hpp>
 #include <peerbus/moe/plan/refusal.hpp>
 #include <peerbus/moe/plan/send_plan.hpp>
@@ -41,7 +41,8 @@ namespace {
 struct rank_plan {
   rank_plan(const exchange_config& config, const peerbus::moe::block_geometry& geometry,
             std::size_t rank, std::size_t ranks)
-      : leaving{config, geometry, std::make_shared<const peerbus::moe::expert_map>(config, ranks),
+      : leaving{config, geometry,
+                std::make_shared<const peerbus::moe::expert_router>(config, rank_id{rank}, ranks),
                 rank_id{rank}, ranks},
         arriving{geometry, rank_id{rank}, ranks},
         order{config, geometry, ranks} {}

@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string_view>
 
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/replica_choice.hpp>
 
 namespace peerbus {
 class cost_table;
@@ -22,7 +24,8 @@ namespace peerbus::moe {
 // The limits of an exchange that do not depend on its layout. The constructor of `exchange` refuses
 // a configuration beyond them.
 inline constexpr std::size_t max_ranks = 65'535;                   ///< ranks of the communicator
-inline constexpr std::size_t max_experts = std::size_t{1} << 24U;  ///< experts of all ranks
+inline constexpr std::size_t max_experts = std::size_t{1} << 24U;  ///< experts of all ranks, also
+                                                                   ///< physical ones
 inline constexpr std::size_t max_hidden = std::size_t{1} << 24U;   ///< channels of a token
 inline constexpr std::size_t max_top_k = 32;                       ///< expert slots of a token
 inline constexpr std::size_t max_attachments = 4;                  ///< tensors beside the tokens
@@ -30,6 +33,10 @@ inline constexpr std::size_t max_in_flight = 16;                   ///< batches 
 /// The largest product ranks x max_tokens x top_k, and the largest number of rows that a rank may
 /// have room for.
 inline constexpr std::size_t max_rows = (std::size_t{1} << 32U) - 1;
+
+/// The entry of `exchange_config::physical_to_logical` of a physical expert that is vacant: it
+/// stands for no logical expert and gets no rows.
+inline constexpr std::uint32_t vacant = ~std::uint32_t{0};
 
 /// The place where experts write their outputs, which combine reads.
 enum class outputs_at : std::uint32_t {
@@ -96,10 +103,10 @@ enum class ids_outside : std::uint8_t {
   skipped   ///< such a slot counts as -1
 };
 
-/// The sizes of an exchange. All ranks give equal configurations, except for `stream_from` and
-/// `between`.
+/// The sizes of an exchange. All ranks give equal configurations, except for `stream_from`,
+/// `between` and `replicas`.
 struct exchange_config {
-  std::size_t experts = 0;     ///< experts of the whole group; any number, also fewer than ranks
+  std::size_t experts = 0;     ///< logical experts, which routing names; also fewer than ranks
   std::size_t hidden = 0;      ///< channels of a token; rows and outputs are multiples of 16 bytes
   std::size_t top_k = 0;       ///< expert slots of a token, 1 to `max_top_k`
   std::size_t max_tokens = 0;  ///< the most tokens that a rank gives to one dispatch
@@ -125,11 +132,18 @@ struct exchange_config {
   /// whole batch, and every rank receives the same bytes (`dispatch_options::note`). No more than
   /// 2^24. 0: none.
   std::size_t note_bytes = 0;
-  /// The logical expert of each physical expert: [experts], each logical expert once. Physical
-  /// experts are numbered through the ranks as `expert_placement` deals them out. Empty: logical
+  /// The logical expert of each physical expert, or `vacant`: [physical experts]. Physical experts
+  /// are the places for experts, numbered through the ranks. A logical expert may have several, its
+  /// replicas, no two of them at one rank. Every logical expert has at least one. Empty: logical
   /// expert e is physical expert e. The memory is the caller's, and only the constructor of the
   /// exchange reads it (`expert_map`).
   std::span<const std::uint32_t> physical_to_logical{};
+  /// The number of physical experts of each rank, which may be 0: [ranks]. Empty: they are dealt
+  /// out equally, as `expert_placement` does. As many as `physical_to_logical` has, or as there are
+  /// experts. The memory is the caller's, and only the constructor of the exchange reads it.
+  std::span<const std::uint32_t> experts_of_rank{};
+  /// The choice among the replicas of an expert. Ranks may differ in it.
+  replica_choice replicas{};
   /// The bytes of a batch from which this rank uses streaming stores, which write memory past the
   /// caches. They save reading what is overwritten, and pay if the rows would not stay in a cache
   /// until they are read. 0: always. `never_stream`: never. Empty: the exchange tries both for each
@@ -170,42 +184,65 @@ struct exchange_config {
 /// The value of `exchange_config::stream_from` for which all stores are plain.
 inline constexpr std::size_t never_stream = std::numeric_limits<std::size_t>::max();
 
-/// The division of experts among ranks. Each rank holds consecutive experts. The first
-/// `experts % ranks` ranks hold one expert more than the others. If there are fewer experts than
-/// ranks, the last ranks hold none.
+/// The division of experts among ranks. Each rank holds consecutive experts. Without other numbers
+/// the first `experts % ranks` ranks hold one expert more than the others; if there are fewer
+/// experts than ranks, the last ranks hold none.
 class expert_placement {
  public:
   /// Divides `experts` experts among `rank_count` ranks. No rank holds any if there are no ranks.
   constexpr expert_placement(std::size_t experts, std::size_t rank_count) noexcept
       : experts_{experts},
         least_{rank_count == 0 ? 0 : experts / rank_count},
-        larger_{rank_count == 0 ? 0 : experts % rank_count} {}
+        larger_{rank_count == 0 ? 0 : experts % rank_count},
+        most_{least_ + (larger_ > 0 ? 1 : 0)} {}
+  /// Gives each rank as many experts as `of_rank` says: [ranks], at least 1. The memory is the
+  /// caller's, and outlives the object. `first` and `owner` then take as long as there are ranks.
+  constexpr explicit expert_placement(std::span<const std::uint32_t> of_rank) noexcept
+      : experts_{std::accumulate(of_rank.begin(), of_rank.end(), std::size_t{0})},
+        most_{*std::max_element(of_rank.begin(), of_rank.end())},
+        of_rank_{of_rank.data()} {}
 
   /// Returns the number of experts of the whole group.
   [[nodiscard]] constexpr std::size_t experts() const noexcept { return experts_; }
   /// Returns the first expert of `rank`, even if the rank holds none.
   [[nodiscard]] constexpr std::size_t first(rank_id rank) const noexcept {
+    if (of_rank_ != nullptr)
+      return std::accumulate(of_rank_, of_rank_ + rank.index(), std::size_t{0});
     return rank.index() * least_ + std::min(rank.index(), larger_);
   }
   /// Returns the number of experts that `rank` holds, which may be 0.
   [[nodiscard]] constexpr std::size_t count(rank_id rank) const noexcept {
+    if (of_rank_ != nullptr) return of_rank_[rank.index()];
     return least_ + (rank.index() < larger_ ? 1 : 0);
   }
   /// Returns the rank that holds `expert`, which is below `experts()`.
   [[nodiscard]] constexpr rank_id owner(std::size_t expert) const noexcept {
+    if (of_rank_ != nullptr) {
+      std::size_t rank = 0;
+      while (expert >= of_rank_[rank]) expert -= of_rank_[rank++];
+      return rank_id{rank};
+    }
     const std::size_t in_larger = larger_ * (least_ + 1);
     return rank_id{expert < in_larger ? expert / (least_ + 1)
                                       : larger_ + (expert - in_larger) / least_};
   }
   /// Returns the largest number of experts that a rank holds.
-  [[nodiscard]] constexpr std::size_t most() const noexcept {
-    return least_ + (larger_ > 0 ? 1 : 0);
-  }
+  [[nodiscard]] constexpr std::size_t most() const noexcept { return most_; }
 
  private:
   std::size_t experts_;
-  std::size_t least_;
-  std::size_t larger_;
+  std::size_t least_ = 0;
+  std::size_t larger_ = 0;
+  std::size_t most_;
+  const std::uint32_t* of_rank_ = nullptr;  ///< null: as equally as can be
 };
+
+/// Returns the division of the physical experts of `config` among `rank_count` ranks.
+constexpr expert_placement placement_of(const exchange_config& config,
+                                        std::size_t rank_count) noexcept {
+  if (!config.experts_of_rank.empty()) return expert_placement{config.experts_of_rank};
+  const std::size_t given = config.physical_to_logical.size();
+  return {given == 0 ? config.experts : given, rank_count};
+}
 
 }  // namespace peerbus::moe

@@ -101,7 +101,8 @@ class exchange {
   [[nodiscard]] static constexpr memory_map map_for(const exchange_config& config,
                                                     std::size_t ranks, Layout layout = {},
                                                     peer_reach reach = reach_by_type) noexcept;
-  /// Returns the configuration, with `stream_from` and `protocol` set, without spans and costs.
+  /// Returns the configuration, with `stream_from` and `protocol` set, without costs and spans,
+  /// except for `experts_of_rank`, which is set unless each rank has its share of `experts`.
   [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
   /// Returns the choice between one level and two, with the reason. Equal on all ranks.
   [[nodiscard]] const relay_choice& relay() const noexcept { return chosen_; }
@@ -249,6 +250,19 @@ class exchange {
     return engine().resume(options.lost, deadline_of(options));
   }
 
+  /// Gives the experts other places, between two batches: `physical_to_logical` as in
+  /// `exchange_config`, of the same length, while each rank keeps its number of physical experts.
+  /// Collective, with the same table on all ranks. `replicas` is this rank's choice from now on.
+  /// The weights of the experts are the caller's to move. Rows and tickets of earlier dispatches
+  /// are not used any more. Cost: one agreement. Allocates, but no memory of windows. Throws, on
+  /// all ranks, which then keep their experts: `error` invalid_argument for an impossible table or
+  /// choice, or if a batch is between its dispatch and its combine; mismatch, with the entry and
+  /// the ranks, if tables differ; unsupported with relay; out_of_memory, timed_out, peer_dead,
+  /// poisoned.
+  void install_experts(std::span<const std::uint32_t> physical_to_logical,
+                       const replica_choice& replicas,
+                       std::optional<deadline> until = std::nullopt);
+
   /// Returns whether the batch `ticket` is received, and not combined since.
   [[nodiscard]] bool awaits_combine(moe::ticket ticket) noexcept {
     return engine().awaits_combine(ticket);
@@ -317,7 +331,14 @@ class exchange {
     if (found) detail::throw_refusal(operation, number, comm_.rank(), *found);
   }
 
+  /// Drops what the caller may free after construction.
+  static void forget_spans(exchange_config& config) noexcept {
+    config.physical_to_logical = {};
+    config.replicas = {.policy = config.replicas.policy};
+  }
+
   communicator<Transport>& comm_;
+  std::vector<std::uint32_t> experts_of_rank_;  ///< [ranks]; empty if they are dealt out equally
   exchange_config config_;
   [[no_unique_address]] Codec codec_;
   relay_choice chosen_;

@@ -6,6 +6,7 @@
 
 #include <peerbus/moe/control/batch.hpp>
 #include <peerbus/moe/control/control_messages.hpp>
+#include <peerbus/moe/engine/expert_tables.hpp>
 #include <peerbus/moe/engine/set_up.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/protocol.hpp>
@@ -40,8 +41,8 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
   } else {
     make_one_level<reach_by_type>(config, layout, until);
   }
-  config_.physical_to_logical = {};
-  parts_->config.physical_to_logical = {};
+  forget_spans(config_);
+  forget_spans(parts_->config);
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
@@ -68,6 +69,12 @@ detail::near_groups exchange<Transport, Codec, Layout>::agree(const exchange_con
                                                               bool finds_groups) {
   config_ = detail::agreed_config<Codec>(comm_, comm_.bus().boot(), given, layout,
                                          path_name_of(reach_of(comm_.bus())), until);
+  if (detail::is_other_than_dealt(given)) {
+    experts_of_rank_ = comm_.on_all_ranks("the experts of each rank", until, [&] {
+      return detail::experts_of_each(placement_of(given, comm_.size()), comm_.size());
+    });
+    config_.experts_of_rank = experts_of_rank_;
+  }
   std::optional<detail::relay_plan> made;
   if constexpr (partly_direct_transport<Transport>) {
     if (finds_groups && reach_of(comm_.bus()) == peer_reach::near) {
@@ -111,8 +118,8 @@ std::unique_ptr<detail::exchange_parts> exchange<Transport, Codec, Layout>::make
     };
     auto made = std::make_unique<detail::exchange_parts>(
         this, config, map, std::move(window),
-        detail::batch_ring{config, geometry, group.rank(), group.size(), Path::needs,
-                           map.format.row_bytes},
+        detail::batch_ring{config, geometry, group.rank(), detail::distances_in(*window),
+                           Path::needs, map.format.row_bytes},
         stores_by, make_row_path);
     also(*made);
     return made;
@@ -190,6 +197,15 @@ auto exchange<Transport, Codec, Layout>::dispatch_recv(moe::ticket ticket,
   require_accepted("dispatch", ticket.number,
                    engine().dispatch_recv(ticket, options, deadline_of(options), keep));
   return *arrived_;
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+void exchange<Transport, Codec, Layout>::install_experts(
+    std::span<const std::uint32_t> physical_to_logical, const replica_choice& replicas,
+    std::optional<deadline> until) {
+  engine().install_experts(physical_to_logical, replicas, until.value_or(comm_.default_deadline()));
+  config_.replicas.policy = replicas.policy;
+  for (views& each : rows_) each.forget();
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>

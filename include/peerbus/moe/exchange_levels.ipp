@@ -89,7 +89,7 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
       far, rank_major{}.geometry(far, ranks_->far.size()), far_map(ranks_->far.size()),
       std::make_unique<peerbus::detail::subset_window>(ranks_->far, std::move(far_window)),
       stores_by, until, [&](detail::exchange_parts& parts) {
-        parts.batches.shared_experts().limit(config_.experts);
+        parts.batches.router().map().limit(config_.experts);
         parts.config.physical_to_logical = {};
       });
   const exchange_config near = near_of(groups.own_group);
@@ -99,7 +99,7 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
       std::make_unique<peerbus::detail::subset_window>(ranks_->near, std::move(near_window)),
       stores_by, until, [&](detail::exchange_parts& parts) {
         make_views(near, near_geometry, parts);
-        parts.batches.shared_experts().rename(ranks_->held[groups.own_group]);
+        parts.batches.router().map().rename(ranks_->held[groups.own_group]);
         relay_ = std::make_unique<detail::relay_engine>(
             this, comm_, config_, groups, *ranks_, detail::relay_engine::level{ranks_->far, *far_},
             detail::relay_engine::level{ranks_->near, parts});

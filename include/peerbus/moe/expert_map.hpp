@@ -13,27 +13,42 @@
 
 namespace peerbus::moe {
 
-/// The experts that each rank holds. *Physical* experts are numbered through the ranks, as
-/// `expert_placement` deals them out. Each physical expert is one *logical* expert, and `routing`
-/// contains logical experts. The two terms come from DeepSeek's load balancer, EPLB.
+/// The experts that each rank holds. *Physical* experts are places for experts, numbered through
+/// the ranks. Each physical expert stands for one *logical* expert, or is `vacant`. The physical
+/// experts of one logical expert are its *replicas*. `routing` contains logical experts. The terms
+/// come from DeepSeek's load balancer, EPLB.
 class expert_map {
  public:
-  /// Makes the map from `config.physical_to_logical`, which has been checked.
+  /// Makes the map from `config.physical_to_logical` and `config.experts_of_rank`, which have been
+  /// checked.
   expert_map(const exchange_config& config, std::size_t rank_count);
 
-  /// Returns the number of experts that `rank` holds.
-  [[nodiscard]] std::size_t count(rank_id rank) const noexcept { return dealt_.count(rank); }
+  /// Returns the number of logical experts.
+  [[nodiscard]] std::size_t experts() const noexcept { return replica_starts_.size() - 1; }
+  /// Returns the number of physical experts.
+  [[nodiscard]] std::size_t physical_experts() const noexcept { return logical_.size(); }
+  /// Returns the number of ranks.
+  [[nodiscard]] std::size_t ranks() const noexcept { return starts_.size() - 1; }
+  /// Returns the number of physical experts that `rank` holds.
+  [[nodiscard]] std::size_t count(rank_id rank) const noexcept {
+    return starts_[rank.index() + 1] - starts_[rank.index()];
+  }
   /// Returns the first physical expert of `rank`, even if the rank holds none.
-  [[nodiscard]] std::size_t first(rank_id rank) const noexcept { return dealt_.first(rank); }
-  /// Returns the rank that holds logical expert `expert`.
+  [[nodiscard]] std::size_t first(rank_id rank) const noexcept { return starts_[rank.index()]; }
+  /// Returns the rank that holds the first replica of logical expert `expert`.
   [[nodiscard]] rank_id owner(std::size_t expert) const noexcept {
     return rank_id{holder(physical(expert))};
   }
-  /// Returns the physical expert of logical expert `expert`.
+  /// Returns the first replica of logical expert `expert`.
   [[nodiscard]] std::uint32_t physical(std::size_t expert) const noexcept {
-    return physical_[expert];
+    return replicas_[replica_starts_[expert]];
   }
-  /// Returns the logical expert of physical expert `physical_expert`.
+  /// Returns the physical experts of logical expert `expert` in ascending order, at least one.
+  [[nodiscard]] std::span<const std::uint32_t> replicas(std::size_t expert) const noexcept {
+    return std::span{replicas_}.subspan(replica_starts_[expert],
+                                        replica_starts_[expert + 1] - replica_starts_[expert]);
+  }
+  /// Returns the logical expert of physical expert `physical_expert`, or `vacant`.
   [[nodiscard]] std::uint32_t logical(std::size_t physical_expert) const noexcept {
     return logical_[physical_expert];
   }
@@ -48,16 +63,22 @@ class expert_map {
   /// Returns the number of experts that routing may name: logical experts from 0 on.
   [[nodiscard]] std::size_t routable() const noexcept { return routable_; }
 
-  /// Returns whether a rank that holds experts is gone.
-  [[nodiscard]] bool has_lost() const noexcept { return !lost_.empty(); }
-  /// Returns whether the rank that holds physical expert `physical_expert` is gone.
-  [[nodiscard]] bool is_lost(std::size_t physical_expert) const noexcept {
-    return has_lost() && lost_[holder(physical_expert)];
+  /// Returns whether a rank is gone.
+  [[nodiscard]] bool has_lost() const noexcept { return !gone_.empty(); }
+  /// Returns whether `rank` is gone.
+  [[nodiscard]] bool is_gone(rank_id rank) const noexcept {
+    return has_lost() && gone_[rank.index()];
+  }
+  /// Returns which ranks are gone: [ranks], or empty while all are there.
+  [[nodiscard]] const std::vector<bool>& gone() const noexcept { return gone_; }
+  /// Returns whether the ranks of all replicas of logical expert `expert` are gone.
+  [[nodiscard]] bool is_lost(std::size_t expert) const noexcept {
+    return has_lost() && lost_[expert];
   }
 
-  /// Takes the experts of the ranks for lost that are `gone`: [ranks].
+  /// Takes the ranks for gone that are `gone`: [ranks].
   /// Cost: allocates.
-  void lose(const std::vector<bool>& gone) { lost_ = gone; }
+  void lose(const std::vector<bool>& gone);
   /// Lets routing name only the first `routable` logical experts. The others are places that no
   /// expert has.
   void limit(std::size_t routable) noexcept { routable_ = routable; }
@@ -66,14 +87,19 @@ class expert_map {
   void rename(std::span<const std::uint32_t> names) noexcept {
     std::ranges::copy(names, logical_.begin());
   }
+  /// Takes the experts of `other`, which has as many physical experts at each rank. What `held_by`
+  /// has returned shows them too.
+  void install(expert_map&& other) noexcept;
 
  private:
-  expert_placement dealt_;
   std::size_t routable_;
-  std::vector<std::uint32_t> logical_;   ///< of each physical expert
-  std::vector<std::uint32_t> physical_;  ///< of each logical expert
-  std::vector<std::uint32_t> holders_;   ///< of each physical expert; saves a division per slot
-  std::vector<bool> lost_;               ///< of each rank; empty while all are there
+  std::vector<std::uint32_t> starts_;          ///< [ranks + 1] physical experts
+  std::vector<std::uint32_t> logical_;         ///< of each physical expert
+  std::vector<std::uint32_t> holders_;         ///< of each physical expert; saves a division a slot
+  std::vector<std::uint32_t> replica_starts_;  ///< [experts + 1] into `replicas_`
+  std::vector<std::uint32_t> replicas_;        ///< physical experts, by logical expert
+  std::vector<bool> gone_;                     ///< of each rank; empty while all are there
+  std::vector<bool> lost_;                     ///< of each logical expert; empty likewise
 };
 
 }  // namespace peerbus::moe

@@ -60,7 +60,7 @@ struct compact {
   /// Returns the layout in numbers. `config` is valid for this layout.
   [[nodiscard]] constexpr block_geometry geometry(const exchange_config& config,
                                                   std::size_t ranks) const noexcept {
-    const expert_placement experts{config.experts, ranks};
+    const expert_placement experts = placement_of(config, ranks);
     const std::size_t rows = ranks * config.max_tokens * std::min(config.top_k, experts.most());
     const std::size_t unit = std::max<std::size_t>(alignment, 1);  // 0 is refused later.
     return {.blocks = experts,
@@ -81,7 +81,7 @@ struct padded {
   /// Returns the layout in numbers. `config` is valid for this layout.
   [[nodiscard]] constexpr block_geometry geometry(const exchange_config& config,
                                                   std::size_t ranks) const noexcept {
-    const expert_placement experts{config.experts, ranks};
+    const expert_placement experts = placement_of(config, ranks);
     return {.blocks = experts,
             .copies_per_token = config.top_k,
             .row_capacity = experts.most() * ranks * config.max_tokens,

@@ -10,11 +10,11 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/control/store_trials.hpp>
-#include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/path/batch_input.hpp>
 #include <peerbus/moe/path/row_path_batch.hpp>
+#include <peerbus/moe/plan/expert_router.hpp>
 #include <peerbus/moe/plan/put_order.hpp>
 #include <peerbus/moe/plan/recv_plan.hpp>
 #include <peerbus/moe/plan/refusal.hpp>
@@ -55,9 +55,9 @@ class batch {
  public:
   /// `path` are the needs of the exchange's path.
   batch(const exchange_config& config, const block_geometry& geometry,
-        const std::shared_ptr<const expert_map>& map, rank_id rank, std::size_t rank_count,
+        const std::shared_ptr<const expert_router>& router, rank_id rank, std::size_t rank_count,
         const row_path_memory& path)
-      : leaving{config, geometry, map, rank, rank_count},
+      : leaving{config, geometry, router, rank, rank_count},
         arriving{geometry, rank, rank_count},
         order{path.stages ? std::make_unique<put_order>(config, geometry, rank_count) : nullptr} {}
 

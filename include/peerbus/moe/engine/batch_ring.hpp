@@ -15,6 +15,7 @@
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/per_batch.hpp>
+#include <peerbus/moe/plan/expert_router.hpp>
 #include <peerbus/moe/plan/row_buffers.hpp>
 #include <peerbus/moe/received.hpp>
 
@@ -26,15 +27,16 @@ namespace peerbus::moe::detail {
 class batch_ring {
  public:
   /// Allocates all sets, and buffers for rows of `row_bytes` or of an output. `path` are the needs
-  /// of the exchange's path.
+  /// of the exchange's path, and `distances` as those of `expert_router`.
   batch_ring(const exchange_config& config, const block_geometry& geometry, rank_id rank,
-             std::size_t rank_count, const row_path_memory& path, std::size_t row_bytes);
+             std::vector<std::uint32_t> distances, const row_path_memory& path,
+             std::size_t row_bytes);
 
   /// Returns the memory in which the lanes make rows, one batch after the other.
   [[nodiscard]] const row_buffers& buffers() const noexcept { return buffers_; }
-  [[nodiscard]] const expert_map& experts() const noexcept { return *experts_; }
-  /// Returns the map that all batches use, to change it while no dispatch is under way.
-  [[nodiscard]] expert_map& shared_experts() noexcept { return *experts_; }
+  [[nodiscard]] const expert_map& experts() const noexcept { return router_->map(); }
+  /// Returns what all batches route by, to change it while no dispatch is under way.
+  [[nodiscard]] expert_router& router() noexcept { return *router_; }
   /// Returns the number of the set of `batch`.
   [[nodiscard]] std::size_t set_of(const batch& this_batch) const noexcept {
     return static_cast<std::size_t>(&this_batch - &*sets_.begin());
@@ -59,6 +61,11 @@ class batch_ring {
   void continue_after(std::uint64_t latest) noexcept { latest_ = latest; }
   /// Returns if dispatch `number` may use its set.
   void require_free(std::uint64_t number);
+  /// Returns the batch that is between its dispatch and its combine with the lowest number, or
+  /// null.
+  [[nodiscard]] const batch* under_way() noexcept;
+  /// Forgets the batches of all sets, none of which is under way.
+  void forget_all() noexcept;
 
   /// Returns the batch named by `ticket`, which must have reached at least `least`.
   [[nodiscard]] batch& of(std::string_view doing, const void* exchange, moe::ticket ticket,
@@ -71,7 +78,7 @@ class batch_ring {
                               stage expected);
 
  private:
-  std::shared_ptr<expert_map> experts_;
+  std::shared_ptr<expert_router> router_;
   per_batch<batch> sets_;
   row_buffers buffers_;
   std::uint64_t latest_ = 0;

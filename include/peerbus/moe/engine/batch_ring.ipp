@@ -18,20 +18,20 @@ namespace peerbus::moe::detail {
 }
 
 inline std::vector<batch> make_sets(const exchange_config& config, const block_geometry& geometry,
-                                    const std::shared_ptr<const expert_map>& experts, rank_id rank,
-                                    std::size_t ranks, const row_path_memory& path) {
+                                    const std::shared_ptr<const expert_router>& router,
+                                    rank_id rank, std::size_t ranks, const row_path_memory& path) {
   std::vector<batch> made;
   made.reserve(config.in_flight);
   for (std::size_t set = 0; set < config.in_flight; ++set)
-    made.emplace_back(config, geometry, experts, rank, ranks, path);
+    made.emplace_back(config, geometry, router, rank, ranks, path);
   return made;
 }
 
 PEERBUS_INLINE batch_ring::batch_ring(const exchange_config& config, const block_geometry& geometry,
-                                      rank_id rank, std::size_t rank_count,
+                                      rank_id rank, std::vector<std::uint32_t> distances,
                                       const row_path_memory& path, std::size_t row_bytes)
-    : experts_{std::make_shared<expert_map>(config, rank_count)},
-      sets_{make_sets(config, geometry, experts_, rank, rank_count, path)},
+    : router_{std::make_shared<expert_router>(config, rank, distances.size(), distances)},
+      sets_{make_sets(config, geometry, router_, rank, distances.size(), path)},
       buffers_{std::max(row_bytes, config.hidden * sizeof(bf16))} {}
 
 PEERBUS_INLINE void batch_ring::require_free(std::uint64_t number) {
@@ -41,6 +41,20 @@ PEERBUS_INLINE void batch_ring::require_free(std::uint64_t number) {
     misuse({"dispatch ", number, " needs the place of dispatch ", found.number, ", which is ",
             describe(found.reached), "; expected at most ", sets_.size(),
             " batches on their way (in_flight)"});
+}
+
+PEERBUS_INLINE const batch* batch_ring::under_way() noexcept {
+  for (std::uint64_t number = oldest(); number <= latest_; ++number) {
+    const batch& found = at(number);
+    if (found.number == number && found.reached != stage::idle &&
+        found.reached != stage::released && found.reached != stage::returned)
+      return &found;
+  }
+  return nullptr;
+}
+
+PEERBUS_INLINE void batch_ring::forget_all() noexcept {
+  for (std::uint64_t number = oldest(); number <= latest_; ++number) at(number).forget();
 }
 
 PEERBUS_INLINE batch& batch_ring::of(std::string_view doing, const void* exchange,

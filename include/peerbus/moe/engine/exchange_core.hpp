@@ -34,6 +34,7 @@
 #include <peerbus/moe/path/sum_copies.hpp>
 #include <peerbus/moe/plan/refusal.hpp>
 #include <peerbus/moe/received.hpp>
+#include <peerbus/moe/replica_choice.hpp>
 #include <peerbus/moe/routing.hpp>
 #include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/moe/set_view.hpp>
@@ -67,7 +68,7 @@ class exchange_core final : public exchange_engine {
         stores_{*own_parts.config.stream_from, stores_by, own_parts.config.in_flight} {
     const group_view& view = group().view();
     view_ = view.number();
-    if (view_ != 0) parts_.batches.shared_experts().lose(view.gone());
+    if (view_ != 0) parts_.batches.router().lose(view.gone());
   }
 
   [[nodiscard]] std::uint64_t next_dispatch() const noexcept override {
@@ -95,6 +96,8 @@ class exchange_core final : public exchange_engine {
     const batch& found = parts_.batches.at(rows.number);
     return rows.number != 0 && found.number == rows.number && found.reached == stage::received;
   }
+  void install_experts(std::span<const std::uint32_t> physical_to_logical,
+                       const replica_choice& replicas, deadline until) override;
 
   [[nodiscard]] set_view columns(ticket named) override {
     return local_set(batch_of("columns", named));
@@ -273,7 +276,8 @@ class exchange_core final : public exchange_engine {
 }  // namespace peerbus::moe::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/engine/exchange_core.ipp>  // IWYU pragma: keep
-#include <peerbus/moe/engine/late_weights.ipp>   // IWYU pragma: keep
-#include <peerbus/moe/engine/resume.ipp>         // IWYU pragma: keep
+#include <peerbus/moe/engine/exchange_core.ipp>    // IWYU pragma: keep
+#include <peerbus/moe/engine/install_experts.ipp>  // IWYU pragma: keep
+#include <peerbus/moe/engine/late_weights.ipp>     // IWYU pragma: keep
+#include <peerbus/moe/engine/resume.ipp>           // IWYU pragma: keep
 #endif

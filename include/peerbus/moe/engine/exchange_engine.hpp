@@ -15,6 +15,7 @@
 #include <peerbus/moe/path/sum_copies.hpp>
 #include <peerbus/moe/plan/refusal.hpp>
 #include <peerbus/moe/received.hpp>
+#include <peerbus/moe/replica_choice.hpp>
 #include <peerbus/moe/routing.hpp>
 #include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/moe/set_view.hpp>
@@ -63,6 +64,8 @@ class exchange_engine {
   virtual void reopen(ticket rows, const receive_options& options, deadline until) = 0;
   [[nodiscard]] virtual completed_batches resume(lost_experts lost, deadline until) = 0;
   [[nodiscard]] virtual bool awaits_combine(ticket rows) noexcept = 0;
+  virtual void install_experts(std::span<const std::uint32_t> physical_to_logical,
+                               const replica_choice& replicas, deadline until) = 0;
 
   /// Returns the memory of the rows of `named` at this rank.
   [[nodiscard]] virtual set_view columns(ticket named) = 0;

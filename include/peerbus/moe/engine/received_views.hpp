@@ -43,6 +43,9 @@ class received_views {
     if constexpr (!by_rank && !by_source) experts_.reserve(local_experts);
   }
 
+  /// Forgets the numbers of experts, which have changed.
+  void forget() noexcept { experts_.clear(); }
+
   /// Returns the view of the rows that arrived. Zeroes gaps if the layout requires that. Every call
   /// has the same `memory`, and views read the `recv_plan`, so that those of experts are made once.
   [[nodiscard]] type of(const batch& batch, const void* exchange, Codec codec, row_memory memory,

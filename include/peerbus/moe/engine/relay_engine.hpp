@@ -97,6 +97,8 @@ class relay_engine final : public exchange_engine {
   void reopen(ticket rows, const receive_options& options, deadline until) override;
   [[nodiscard]] completed_batches resume(lost_experts lost, deadline until) override;
   [[nodiscard]] bool awaits_combine(ticket rows) noexcept override;
+  void install_experts(std::span<const std::uint32_t> physical_to_logical,
+                       const replica_choice& replicas, deadline until) override;
 
   [[nodiscard]] set_view columns(ticket named) override;
   [[nodiscard]] std::span<const std::byte> note(ticket named, rank_id source) override;

@@ -22,6 +22,12 @@ PEERBUS_INLINE completed_batches relay_engine::resume(lost_experts /*lost*/, dea
   throw error{errc::unsupported, "resume: expected an exchange that does not relay"};
 }
 
+PEERBUS_INLINE void relay_engine::install_experts(
+    std::span<const std::uint32_t> /*physical_to_logical*/, const replica_choice& /*replicas*/,
+    deadline /*until*/) {
+  throw error{errc::unsupported, "install_experts: expected an exchange that does not relay"};
+}
+
 PEERBUS_INLINE relay_engine::relay_engine(const void* exchange, rank_group& whole,
                                           const exchange_config& config, const near_groups& groups,
                                           const relay_ranks& members, const level& far_level,

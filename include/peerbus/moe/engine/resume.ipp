@@ -28,7 +28,7 @@ PEERBUS_INLINE completed_batches exchange_core::resume(lost_experts lost, deadli
     if (!view.contains(rank)) messages_.forget(rank);
   position_ = agree_on_position(until);
   batch_ring& batches = parts_.batches;
-  batches.shared_experts().lose(view.gone());
+  batches.router().lose(view.gone());
   const std::size_t sets = std::max<std::size_t>(parts_.config.in_flight, 1);  // Never 0.
   const std::uint64_t first = view.number() * batches_per_view;
   for (std::size_t set = 0; set < sets; ++set) {

@@ -9,20 +9,10 @@
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/core/fnv_hash.hpp>
+#include <peerbus/moe/engine/expert_tables.hpp>
 #include <peerbus/moe/engine/set_up.hpp>
 
 namespace peerbus::moe::detail {
-
-/// Returns a hash of the logical expert of each physical expert. An empty `physical_to_logical`
-/// counts as the identity. `config` must be possible: a refused number of experts may be larger
-/// than the memory of the map.
-inline std::uint64_t hash_of_map(const exchange_config& config) noexcept {
-  peerbus::detail::fnv_hash hash;
-  for (std::size_t p = 0; p < config.experts; ++p)
-    hash.add(p < config.physical_to_logical.size() ? config.physical_to_logical[p] : p);
-  return hash.value();
-}
 
 PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
                              const codec_facts& codec, const layout_facts& layout,
@@ -37,7 +27,9 @@ PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
   values.push_back({"output_attachment", config.output_attachment});
   values.push_back({"logfmt_outputs", std::uint64_t{config.logfmt_outputs}});
   values.push_back({"note_bytes", config.note_bytes});
-  values.push_back({"hash of physical_to_logical", objection ? 0 : hash_of_map(config)});
+  // A refused number of experts may be larger than the memory of the tables.
+  const expert_tables tables = objection ? expert_tables{} : expert_tables{config, group.size()};
+  tables.declare(values);
   // Declared for every layout, so that ranks with different layouts declare equally many values.
   values.push_back({"alignment", alignment});
   values.push_back({"protocol", describe(config.protocol)});
@@ -47,7 +39,16 @@ PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
   values.push_back({"weights_at_combine", std::uint64_t{config.weights_at_combine}});
   values.push_back({"same_bits", std::uint64_t{config.same_bits}});
   values.push_back({"relay_sums", config.relay_sums == relay_sums::f32 ? "f32" : "bf16"});
-  group.agree("exchange", values, until, objection);
+  agree_with_tables(group, "exchange", values, tables, until, objection);
+}
+
+PEERBUS_INLINE std::vector<std::uint32_t> distances_in(const any_window& window) {
+  const rank_group& group = window.group();
+  std::vector<std::uint32_t> found;
+  found.reserve(group.size());
+  for (const rank_id rank : group.ranks())
+    found.push_back(rank == group.rank() ? 0U : window.part(rank) != nullptr ? 1U : 2U);
+  return found;
 }
 
 PEERBUS_INLINE shared_cache believable(shared_cache reported) noexcept {

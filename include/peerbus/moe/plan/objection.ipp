@@ -8,6 +8,7 @@
 #include <peerbus/codec/logfmt10.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/moe/plan/check_experts.hpp>
 #include <peerbus/moe/plan/objection.hpp>
 
 namespace peerbus::moe::detail {
@@ -24,32 +25,11 @@ PEERBUS_ERROR_PATH error wrong(std::initializer_list<peerbus::detail::text_part>
 PEERBUS_INLINE double worst_rows(const exchange_config& config, std::size_t ranks,
                                  const layout_facts& layout) {
   const double arriving = static_cast<double>(ranks) * static_cast<double>(config.max_tokens);
-  const double experts =
-      __builtin_ceil(static_cast<double>(config.experts) / static_cast<double>(ranks));
+  const auto experts = static_cast<double>(placement_of(config, ranks).most());
   if (layout.shape == block_shape::compact)
     return arriving * std::min(static_cast<double>(config.top_k), experts) +
            experts * static_cast<double>(layout.alignment - 1);
   return layout.shape == block_shape::padded ? arriving * experts : arriving;
-}
-
-/// Returns an error unless `physical_to_logical` is empty or contains each expert once.
-inline std::optional<error> objection_to_map(const exchange_config& config) {
-  const auto given = config.physical_to_logical;
-  if (given.empty()) return std::nullopt;
-  if (given.size() != config.experts)
-    return wrong({"physical_to_logical has ", given.size(), " entries, expected none or experts, ",
-                  config.experts});
-  std::vector<bool> seen(config.experts);
-  for (std::size_t p = 0; p < given.size(); ++p) {
-    if (given[p] >= config.experts)
-      return wrong(
-          {"physical_to_logical[", p, "] is ", given[p], ", expected 0 to ", config.experts - 1});
-    if (seen[given[p]])
-      return wrong(
-          {"physical_to_logical[", p, "] is ", given[p], " again, expected each expert once"});
-    seen[given[p]] = true;
-  }
-  return std::nullopt;
 }
 
 /// Returns an error unless `layout` can have the protocol of `config`.
@@ -90,7 +70,8 @@ PEERBUS_INLINE std::optional<error> objection_to(const exchange_config& config, 
   if (config.experts == 0) return wrong({"experts is 0, expected at least 1"});
   if (config.experts > max_experts)
     return wrong({"experts is ", config.experts, ", expected at most ", max_experts});
-  if (auto why = objection_to_map(config)) return why;
+  if (ranks > max_ranks) return wrong({ranks, " ranks, expected at most ", max_ranks});
+  if (auto why = objection_to_experts("exchange", config, ranks)) return why;
   if (config.top_k == 0 || config.top_k > max_top_k)
     return wrong({"top_k is ", config.top_k, ", expected 1 to ", max_top_k});
   if (config.top_k > config.experts)
@@ -120,7 +101,6 @@ PEERBUS_INLINE std::optional<error> objection_to(const exchange_config& config, 
         {"same_bits with layout ", layout.name,
          ", whose outputs are sums over the experts that a rank holds; expected a layout by "
          "expert"});
-  if (ranks > max_ranks) return wrong({ranks, " ranks, expected at most ", max_ranks});
 
   if (config.hidden == 0 || config.hidden > max_hidden)
     return wrong({"hidden is ", config.hidden, ", expected 1 to ", max_hidden});

@@ -16,6 +16,7 @@
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/plan/check_input.hpp>
 #include <peerbus/moe/plan/count_table.hpp>
+#include <peerbus/moe/plan/expert_router.hpp>
 #include <peerbus/moe/plan/refusal.hpp>
 #include <peerbus/moe/routing.hpp>
 
@@ -39,10 +40,10 @@ struct row_place {
 /// counts of all ranks unless the layout has slots. Only the constructor allocates.
 class send_plan {
  public:
-  /// Allocates for `config`. `map` is the map of the same configuration, which all batches of
-  /// an exchange share.
+  /// Allocates for `config`. `router` is that of the same configuration and rank, which all batches
+  /// of an exchange share.
   send_plan(const exchange_config& config, const block_geometry& geometry,
-            std::shared_ptr<const expert_map> map, rank_id rank, std::size_t rank_count);
+            std::shared_ptr<const expert_router> router, rank_id rank, std::size_t rank_count);
 
   /// Sets the most tokens of a rank in the next `count` and `place`, up to those of the
   /// configuration.
@@ -100,8 +101,8 @@ class send_plan {
       const choice& slot = slots_[token * config_.top_k + k];
       const bool is_held =
           slot.expert != -1 &&
-          experts_->holder(static_cast<std::size_t>(slot.expert)) == receiver.index();
-      visit(k, is_held ? slot.expert - static_cast<std::int32_t>(experts_->first(receiver)) : -1,
+          placement().holder(static_cast<std::size_t>(slot.expert)) == receiver.index();
+      visit(k, is_held ? slot.expert - static_cast<std::int32_t>(placement().first(receiver)) : -1,
             is_held ? slot.weight : 0.0F);
     }
   }
@@ -122,7 +123,7 @@ class send_plan {
   }
   /// Returns the logical expert of slot `k` of a token, which names one.
   [[nodiscard]] std::uint32_t expert_of(std::size_t token, std::size_t k) const noexcept {
-    return experts_->logical(static_cast<std::size_t>(slots_[token * config_.top_k + k].expert));
+    return placement().logical(static_cast<std::size_t>(slots_[token * config_.top_k + k].expert));
   }
   /// Returns the weight of slot `k` of a token of the last `place`.
   [[nodiscard]] float weight_of(std::size_t token, std::size_t k) const noexcept {
@@ -136,7 +137,7 @@ class send_plan {
     return geometry_.by_rank ? places_[copy].rank : static_cast<std::size_t>(slots_[copy].expert);
   }
   /// Returns the experts that each rank holds.
-  [[nodiscard]] const expert_map& placement() const noexcept { return *experts_; }
+  [[nodiscard]] const expert_map& placement() const noexcept { return router_->map(); }
   /// Returns the layout in numbers.
   [[nodiscard]] const block_geometry& geometry() const noexcept { return geometry_; }
 
@@ -172,7 +173,7 @@ class send_plan {
 
   exchange_config config_;
   block_geometry geometry_;
-  std::shared_ptr<const expert_map> experts_;
+  std::shared_ptr<const expert_router> router_;
   rank_id rank_;
   std::size_t ranks_;
   lost_experts lost_ = lost_experts::dropped;

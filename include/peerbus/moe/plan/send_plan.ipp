@@ -13,11 +13,11 @@
 namespace peerbus::moe {
 
 PEERBUS_INLINE send_plan::send_plan(const exchange_config& config, const block_geometry& geometry,
-                                    std::shared_ptr<const expert_map> map, rank_id rank,
+                                    std::shared_ptr<const expert_router> router, rank_id rank,
                                     std::size_t rank_count)
     : config_{config},
       geometry_{geometry},
-      experts_{std::move(map)},
+      router_{std::move(router)},
       rank_{rank},
       ranks_{rank_count},
       counts_(geometry.blocks.experts()),
@@ -30,7 +30,9 @@ PEERBUS_INLINE send_plan::send_plan(const exchange_config& config, const block_g
       factors_(places_.size(), 1.0F),
       slots_(config.max_tokens * config.top_k),
       counted_slots_(slots_.size()) {
-  config_.physical_to_logical = {};  // The caller may free this memory after construction.
+  // The caller may free their memory after construction.
+  config_.physical_to_logical = config_.experts_of_rank = {};
+  config_.replicas = {};
 }
 
 PEERBUS_INLINE refusal send_plan::count(const detail::token_values& tokens,
@@ -40,7 +42,10 @@ PEERBUS_INLINE refusal send_plan::count(const detail::token_values& tokens,
   counted_tokens_ = tokens.size / config_.hidden;
   std::fill(seen_expert_.begin(), seen_expert_.end(), 0U);
   std::fill(seen_block_.begin(), seen_block_.end(), 0U);
-  const bool may_be_lost = experts_->has_lost();
+  const expert_map& experts = router_->map();
+  const replica_cycles& cycles = router_->cycles();
+  const bool may_be_lost = experts.has_lost();
+  const bool take_turns = cycles.take_turns();
   for (std::size_t t = 0; t < counted_tokens_; ++t) {
     const auto mark = static_cast<std::uint32_t>(t + 1);
     float whole = 0;
@@ -48,8 +53,7 @@ PEERBUS_INLINE refusal send_plan::count(const detail::token_values& tokens,
       const std::size_t slot = t * config_.top_k + k;
       const std::int64_t expert = route.expert(slot);
       counted_slots_[slot] = {};
-      const bool is_outside =
-          expert < 0 || expert >= static_cast<std::int64_t>(experts_->routable());
+      const bool is_outside = expert < 0 || expert >= static_cast<std::int64_t>(experts.routable());
       if (expert == -1 || (is_outside && config_.other_ids == ids_outside::skipped)) continue;
       const auto refuse_slot = [&](refusal_reason reason) noexcept {
         return refusal{reason,
@@ -57,22 +61,22 @@ PEERBUS_INLINE refusal send_plan::count(const detail::token_values& tokens,
                        static_cast<std::uint32_t>(k),
                        0,
                        expert,
-                       static_cast<std::int64_t>(experts_->routable())};
+                       static_cast<std::int64_t>(experts.routable())};
       };
       if (is_outside) return refuse_slot(refusal_reason::expert_out_of_range);
       const auto e = static_cast<std::size_t>(expert);
       if (seen_expert_[e] == mark) return refuse_slot(refusal_reason::expert_repeated);
       seen_expert_[e] = mark;
-      const std::uint32_t physical = experts_->physical(e);
       if (may_be_lost) {
         whole += route.weights()[slot];
-        if (experts_->is_lost(physical)) {
+        if (experts.is_lost(e)) {
           if (lost_ == lost_experts::refused) return refuse_slot(refusal_reason::expert_lost);
           continue;
         }
       }
+      const std::uint32_t physical = take_turns ? cycles.of(e, t) : cycles.first(e);
       counted_slots_[slot] = {static_cast<std::int32_t>(physical), route.weights()[slot]};
-      const std::size_t block = geometry_.by_rank ? experts_->holder(physical) : physical;
+      const std::size_t block = geometry_.by_rank ? experts.holder(physical) : physical;
       counts_[block] += seen_block_[block] == mark ? 0U : 1U;
       seen_block_[block] = mark;
     }
@@ -96,14 +100,14 @@ PEERBUS_INLINE refusal send_plan::lose(const std::vector<bool>& gone,
     const float whole = weight_of(slots);
     for (std::size_t k = 0; k < slots.size(); ++k) {
       choice& slot = slots[k];
-      if (slot.expert == -1 || !gone[experts_->holder(static_cast<std::size_t>(slot.expert))])
+      if (slot.expert == -1 || !gone[placement().holder(static_cast<std::size_t>(slot.expert))])
         continue;
       if (wanted == lost_experts::refused)
         return {refusal_reason::expert_lost,
                 static_cast<std::uint32_t>(t),
                 static_cast<std::uint32_t>(k),
                 0,
-                experts_->logical(static_cast<std::size_t>(slot.expert)),
+                placement().logical(static_cast<std::size_t>(slot.expert)),
                 0};
       slot = {};
     }
@@ -196,7 +200,7 @@ PEERBUS_INLINE void send_plan::place_by_expert(std::size_t t) noexcept {
     places_[s] = {};
     if (slots_[s].expert == -1) continue;
     const auto e = static_cast<std::size_t>(slots_[s].expert);
-    places_[s] = {experts_->holder(e), next_[e]++};
+    places_[s] = {placement().holder(e), next_[e]++};
     factors_[s] = slots_[s].weight;
   }
 }
@@ -206,7 +210,7 @@ PEERBUS_INLINE void send_plan::place_by_rank(std::size_t t) noexcept {
   // routing, which no CPU can predict.
   for (std::size_t s = t * config_.top_k; s < (t + 1) * config_.top_k; ++s) {
     if (slots_[s].expert == -1) continue;
-    const std::uint32_t holder = experts_->holder(static_cast<std::size_t>(slots_[s].expert));
+    const std::uint32_t holder = placement().holder(static_cast<std::size_t>(slots_[s].expert));
     token_ranks_[holder / 64] |= std::uint64_t{1} << holder % 64;
   }
   row_place* place = &places_[t * geometry_.copies_per_token];

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/moe/config.hpp>
+
+namespace peerbus::moe::detail {
+
+/// Returns the error of the experts of `config` among `ranks` ranks, and of the choice among their
+/// replicas, if any: `experts_of_rank`, `physical_to_logical` and `replicas`. `config.experts` is
+/// possible. `doing` begins the text.
+std::optional<error> objection_to_experts(std::string_view doing, const exchange_config& config,
+                                          std::size_t ranks);
+
+}  // namespace peerbus::moe::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/plan/check_experts.ipp>  // IWYU pragma: keep
+#endif

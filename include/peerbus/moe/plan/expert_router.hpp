@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/expert_map.hpp>
+#include <peerbus/moe/plan/replica_cycles.hpp>
+#include <peerbus/moe/replica_choice.hpp>
+
+namespace peerbus::moe {
+
+/// The way of one rank's rows to experts: the map of all ranks and this rank's choice of replicas.
+/// Changes only while no dispatch is under way.
+class expert_router {
+ public:
+  /// Makes the router of `rank` from a configuration that has been checked, and keeps none of its
+  /// spans. `near` are the distances of the ranks for a choice that gives none; empty: 0 for this
+  /// rank and 1 for all others.
+  expert_router(const exchange_config& config, rank_id rank, std::size_t rank_count,
+                std::vector<std::uint32_t> near = {});
+
+  /// Returns the experts that each rank holds.
+  [[nodiscard]] const expert_map& map() const noexcept { return map_; }
+  /// Returns the map, to limit or rename its experts.
+  [[nodiscard]] expert_map& map() noexcept { return map_; }
+  /// Returns the replicas to which this rank sends.
+  [[nodiscard]] const replica_cycles& cycles() const noexcept { return cycles_; }
+
+  /// Takes the ranks for gone that are `gone`: [ranks]. Their experts are served by replicas, or
+  /// lost.
+  /// Cost: allocates.
+  void lose(const std::vector<bool>& gone);
+  /// Returns the router that follows this one: for the experts and the choice of `config`, which
+  /// have been checked, among the ranks that are left here.
+  [[nodiscard]] expert_router next(const exchange_config& config) const;
+  /// Takes the experts and the choice of `other`, which `next` has made.
+  void install(expert_router&& other) noexcept;
+
+ private:
+  /// Returns the choice, with the lists that are kept here.
+  [[nodiscard]] replica_choice choice() const noexcept {
+    return {policy_, quotas_, chosen_, distances_};
+  }
+
+  rank_id rank_;
+  expert_map map_;
+  replica_policy policy_;
+  std::vector<std::uint32_t> quotas_;
+  std::vector<std::uint32_t> chosen_;
+  std::vector<std::uint32_t> near_;       ///< [ranks] distances for a choice that gives none
+  std::vector<std::uint32_t> distances_;  ///< [ranks]
+  replica_cycles cycles_;
+};
+
+}  // namespace peerbus::moe
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/plan/expert_router.ipp>  // IWYU pragma: keep
+#endif

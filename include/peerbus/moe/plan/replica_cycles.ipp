@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <numeric>
+
+#include <peerbus/moe/plan/replica_cycles.hpp>
+
+namespace peerbus::moe {
+
+PEERBUS_INLINE replica_cycles::replica_cycles(const expert_map& map, const replica_choice& wanted,
+                                              rank_id rank)
+    : rank_{static_cast<std::uint32_t>(rank.index())}, cycles_(map.experts()) {
+  first_.reserve(cycles_.size());
+  entries_.reserve(map.physical_experts());
+  for (std::size_t e = 0; e < cycles_.size(); ++e) {
+    cycle& made = cycles_[e];
+    made.begin = static_cast<std::uint32_t>(entries_.size());
+    add(map, wanted, e);
+    made.size = static_cast<std::uint32_t>(entries_.size()) - made.begin;
+    if (made.size > 1) made.inverse = ~std::uint64_t{0} / made.size + 1;
+    take_turns_ = take_turns_ || made.size > 1;
+    first_.push_back(entries_[made.begin]);
+  }
+}
+
+PEERBUS_INLINE void replica_cycles::add(const expert_map& map, const replica_choice& wanted,
+                                        std::size_t expert) {
+  const auto all = map.replicas(expert);
+  std::vector<std::uint32_t> left;
+  left.reserve(all.size());
+  for (const std::uint32_t p : all)
+    if (!map.is_gone(rank_id{map.holder(p)})) left.push_back(p);
+  if (left.empty()) left.assign(all.begin(), all.end());
+  if (wanted.policy == replica_policy::weighted) return add_by_quotas(left, wanted.quotas);
+  if (wanted.policy == replica_policy::fixed &&
+      std::ranges::find(left, wanted.chosen[expert]) != left.end()) {
+    entries_.push_back(wanted.chosen[expert]);
+    return;
+  }
+  if (wanted.policy != replica_policy::round_robin) {
+    const auto distance = [&](std::uint32_t p) { return wanted.distances[map.holder(p)]; };
+    const std::uint32_t least = distance(*std::ranges::min_element(left, {}, distance));
+    std::erase_if(left, [&](std::uint32_t p) { return distance(p) != least; });
+    if (wanted.policy == replica_policy::fixed) left.resize(1);
+  }
+  entries_.insert(entries_.end(), left.begin(), left.end());
+}
+
+PEERBUS_INLINE void replica_cycles::add_by_quotas(std::span<const std::uint32_t> replicas,
+                                                  std::span<const std::uint32_t> quotas) {
+  struct share {
+    std::uint32_t replica;
+    std::uint64_t turns;      ///< of the cycle
+    std::uint64_t remainder;  ///< of the rounding of `turns`
+    std::int64_t credit;
+  };
+  std::vector<share> shares;
+  shares.reserve(replicas.size());
+  std::uint64_t unit = 0;
+  std::uint64_t sum = 0;
+  // If only replicas without quota are left, they share equally.
+  const bool any = std::ranges::any_of(replicas, [&](std::uint32_t p) { return quotas[p] != 0; });
+  for (const std::uint32_t p : replicas) {
+    shares.push_back({p, any ? quotas[p] : 1U, 0, 0});
+    unit = std::gcd(unit, shares.back().turns);
+    sum += shares.back().turns;
+  }
+  std::uint64_t turns = sum / unit;
+  for (share& each : shares) {
+    each.turns /= unit;
+    if (turns <= most_turns) continue;
+    each.remainder = each.turns * most_turns % turns;
+    each.turns = each.turns * most_turns / turns;
+  }
+  if (turns > most_turns) {  // The largest remainders get the turns that are left.
+    std::uint64_t given = 0;
+    for (const share& each : shares) given += each.turns;
+    for (; given < most_turns; ++given) {
+      share& most = *std::ranges::max_element(shares, {}, &share::remainder);
+      ++most.turns;
+      most.remainder = 0;
+    }
+    turns = most_turns;
+  }
+  // Who has waited for the most turns is next, so that the turns of a replica are spread.
+  for (std::uint64_t turn = 0; turn < turns; ++turn) {
+    for (share& each : shares) each.credit += static_cast<std::int64_t>(each.turns);
+    share& next = *std::ranges::max_element(shares, {}, &share::credit);
+    next.credit -= static_cast<std::int64_t>(turns);
+    entries_.push_back(next.replica);
+  }
+}
+
+}  // namespace peerbus::moe
