@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // ctest: unsanitized timeout=300 optimised
 //
-// Model check of the claim in docs/memory_model.md that an exchange never overwrites what somebody
+// Model check of the claim in docs/proofs.md that an exchange never overwrites what somebody
 // still reads: every interleaving of a few ranks, one memory access at a time, over schedules of
 // halves of operations, with several batches in flight, rows that leave at whichever later call
 // finds the counts complete, refusals, and combines that never come. Where rows and outputs pass

@@ -100,7 +100,7 @@ struct team_options {
 ///
 /// An operation proceeds in rounds. In a round each rank writes a slice to a page, tells all peers,
 /// waits for theirs, and reads them. Some algorithms divide a round into steps, in which a rank
-/// tells and awaits one peer. docs/memory_model.md explains why a page is not written too early.
+/// tells and awaits one peer. docs/proofs.md explains why a page is not written too early.
 /// Nothing is left to do after an operation returns: operands may be reused at once. An operation
 /// can also be done in halves, as `pending` says.
 ///

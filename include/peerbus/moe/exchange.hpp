@@ -50,7 +50,7 @@ namespace peerbus::moe {
 /// place of each of its rows, writes the rows there and signals. With slots (`config().protocol` is
 /// `one_phase`) it has one phase: rows leave at once, with counts or a refusal. So has a combine:
 /// when all peers have signalled that their outputs are ready, the home rank sums them.
-/// docs/memory_model.md explains why no buffer is written too early.
+/// docs/proofs.md explains why no buffer is written too early.
 ///
 /// `dispatch` and `combine` do a whole operation. `dispatch_send`, `dispatch_recv`, `combine_send`
 /// and `combine_recv` do half of one, for callers that compute in the meantime. Only the `recv`

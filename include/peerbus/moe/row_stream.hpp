@@ -16,7 +16,7 @@ namespace peerbus::moe {
 /// streamed.
 ///
 /// The destructor orders the stores before later ones of this thread, so that the signal that
-/// follows covers them (docs/memory_model.md).
+/// follows covers them (docs/proofs.md).
 class row_stream {
  public:
   /// The rows that this rank stores for a batch.

@@ -69,7 +69,7 @@ class page_exchange {
   [[nodiscard]] std::uint64_t latest(rank_id peer) const noexcept;
 
   // A round may go in steps instead, over transports that put pages. In a step a rank sends some
-  // bytes of its page to one peer. docs/memory_model.md explains when that is sound.
+  // bytes of its page to one peer. docs/proofs.md explains when that is sound.
   /// Sends a range of the page to `peer` as step `step` of `round`, with the header if
   /// `with_header`, and signals it. Steps count from 1; there are no more than ranks. A far peer
   /// gets the range in its slot number `slot`.

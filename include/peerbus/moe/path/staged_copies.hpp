@@ -26,7 +26,7 @@ namespace peerbus::moe {
 /// The puts of a path that stages rows, once tokens are encoded, for all codecs. Puts to one peer
 /// leave in the order of their destinations, so that a transport may join puts to consecutive
 /// bytes. Only `settle` flushes. Otherwise the memory that the puts of a batch read is written
-/// again only after signals of the peers that prove delivery (docs/memory_model.md).
+/// again only after signals of the peers that prove delivery (docs/proofs.md).
 class staged_copies {
  public:
   /// Serves the ranks for which `served(rank)` is true. Keeps references to `window` and `map`.

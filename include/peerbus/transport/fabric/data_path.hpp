@@ -17,7 +17,7 @@
 namespace peerbus::detail::ofi {
 
 /// The data path of `fabric`. A put is a write of the provider, a signal a message whose receive
-/// completion makes earlier writes visible; see docs/memory_model.md. `fabric` adds how windows are
+/// completion makes earlier writes visible; see docs/proofs.md. `fabric` adds how windows are
 /// made. Semantics: the numbered list at `transport`.
 class data_path : public registered::data_path<network, link_sender> {
  public:

@@ -30,7 +30,7 @@ namespace peerbus::detail::rdma {
 /// under one doorbell by the next `signal`, `flush`, `quiet` or `progress` to that peer, or once it
 /// is long enough. Those to bulk windows are sent in slices. A signal is a completion at the peer,
 /// of an RDMA WRITE with immediate data or of a SEND, which is what the InfiniBand specification
-/// makes puts visible by; see docs/memory_model.md. `verbs` adds how windows are made. Semantics:
+/// makes puts visible by; see docs/proofs.md. `verbs` adds how windows are made. Semantics:
 /// the numbered list at `transport`.
 class data_path : public registered::data_path<network, link_sender> {
  public:
