@@ -104,7 +104,7 @@ enum class ids_outside : std::uint8_t {
 };
 
 /// The sizes of an exchange. All ranks give equal configurations, except for `stream_from`,
-/// `between` and `replicas`.
+/// `between`, `replicas` and `other_ids`.
 struct exchange_config {
   std::size_t experts = 0;     ///< logical experts, which routing names; also fewer than ranks
   std::size_t hidden = 0;      ///< channels of a token; rows and outputs are multiples of 16 bytes
