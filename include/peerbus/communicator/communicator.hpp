@@ -116,6 +116,7 @@ class communicator : public rank_group {
   [[nodiscard]] std::vector<std::byte> gather_in_view(std::string_view doing,
                                                       std::span<const std::byte> own,
                                                       deadline until) override;
+  [[nodiscard]] bool gathers_in_view() const noexcept override { return agreement_.has_value(); }
 
  private:
   static constexpr std::size_t barrier_rounds(std::size_t ranks) noexcept {

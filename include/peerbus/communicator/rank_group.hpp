@@ -139,6 +139,8 @@ class rank_group {
   [[nodiscard]] virtual std::vector<std::byte> gather_in_view(std::string_view doing,
                                                               std::span<const std::byte> own,
                                                               deadline until);
+  /// Returns whether the group may go on in a later view, so that `gather_in_view` works.
+  [[nodiscard]] virtual bool gathers_in_view() const noexcept { return false; }
   /// Returns "rank 3 died" or the like, for messages. Empty if all ranks are there and can be
   /// reached.
   [[nodiscard]] virtual std::string missing() const = 0;

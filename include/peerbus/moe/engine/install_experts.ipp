@@ -52,6 +52,9 @@ PEERBUS_INLINE void exchange_core::install_experts(
   };
   if (auto problem = objection_of("the experts of an exchange", prepare)) objection = problem;
   agree_with_tables(group(), "install_experts", values, tables, until, objection);
+  // If a rank dies meanwhile, some have come to the end of the agreement, and others have not.
+  if (group().gathers_in_view())
+    static_cast<void>(group().gather_in_view("install_experts", {}, until));
   parts_.batches.router().install(std::move(*next));
   parts_.batches.forget_all();
 }
