@@ -119,9 +119,9 @@ class checker {
     std::size_t expert = truth_->first_expert(rank_);
     for (const auto& rows : arrived.experts()) {
       const auto& expected = truth_->rows_of(expert);
-      if (rows.id() != expert || rows.count() != expected.size())
-        return say("expert ", rows.id(), " has ", rows.count(), " rows, expected expert ", expert,
-                   " with ", expected.size());
+      if (rows.id() != truth_->logical(expert) || rows.count() != expected.size())
+        return say("expert ", rows.id(), " has ", rows.count(), " rows, expected expert ",
+                   truth_->logical(expert), " with ", expected.size());
       for (std::size_t i = 0; i < expected.size(); ++i) {
         const std::size_t token = expected[i].slot / chosen_.top_k;
         if (!right(rows, i, {expected[i].source, token, expected[i].slot % chosen_.top_k}))
@@ -172,10 +172,9 @@ class checker {
       const gate::choice& route = truth_->choice_of(expected[i].source);
       for (std::size_t k = 0; k < chosen_.top_k; ++k) {
         const std::size_t slot = expected[i].token * chosen_.top_k + k;
-        const bool here = holds(rank_, route.experts[slot]);
+        const bool here = holds(rank_, route.places[slot]);
         const auto local =
-            here ? route.experts[slot] - static_cast<std::int32_t>(truth_->first_expert(rank_))
-                 : -1;
+            here ? route.places[slot] - static_cast<std::int32_t>(truth_->first_expert(rank_)) : -1;
         if (index.experts(number)[k] != local ||
             index.weights(number)[k] != (here ? route.weights[slot] : 0.0F))
           return say("slot ", k, " of row ", number, " has local expert ", index.experts(number)[k],
@@ -260,7 +259,7 @@ class checker {
     std::fill(sum.begin(), sum.end(), 0.0F);
     for (std::size_t k = 0; k < chosen_.top_k; ++k) {
       const std::size_t slot = token * chosen_.top_k + k;
-      if (!wanted(route.experts[slot])) continue;
+      if (!wanted(route.places[slot])) continue;
       apply(static_cast<std::size_t>(route.experts[slot]), unit, exact_);
       for (std::size_t j = 0; j < sum.size(); ++j)
         sum[j] =

@@ -22,6 +22,7 @@ class gate {
   struct choice {
     std::vector<std::int32_t> experts;  ///< [tokens of the rank, top_k]
     std::vector<float> weights;         ///< the same, in [1/16, 1)
+    std::vector<std::int32_t> places;   ///< the same: physical experts, which the oracle works out
   };
 
   gate(const options& chosen, std::size_t rank_count)

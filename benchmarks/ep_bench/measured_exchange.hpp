@@ -14,6 +14,7 @@ template <class Transport>
 inline constexpr bool counts_planes =
     requires(const Transport& bus) { bus.far_traffic().messages; };
 
+/// The memory of the spans is that of `chosen`.
 inline peerbus::moe::exchange_config config_of(const options& chosen) {
   return {.experts = chosen.experts,
           .hidden = chosen.hidden,
@@ -21,6 +22,8 @@ inline peerbus::moe::exchange_config config_of(const options& chosen) {
           .max_tokens = chosen.tokens,
           .outputs = chosen.outputs == "home" ? peerbus::moe::outputs_at::home
                                               : peerbus::moe::outputs_at::expert,
+          .physical_to_logical = chosen.physical_to_logical,
+          .replicas = {.policy = peerbus::moe::replica_policy::round_robin},
           .stream_from = chosen.stream_from(),
           .protocol = chosen.protocol,
           .costs = &chosen.costs,

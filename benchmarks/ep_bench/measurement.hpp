@@ -26,6 +26,7 @@
 #include <peerbus/moe/stores.hpp>
 #include <peerbus/transport/concept.hpp>
 
+#include "ep_bench/balance.hpp"
 #include "ep_bench/check.hpp"
 #include "ep_bench/core_use.hpp"
 #include "ep_bench/experts.hpp"
@@ -62,9 +63,9 @@ class measurement {
   measurement(peerbus::communicator<Transport>& comm, const options& chosen, lane_pool& crew,
               std::size_t cores)
       : comm_{&comm},
-        chosen_{chosen},
+        chosen_{balanced(chosen, comm.size())},
         crew_{&crew},
-        moe_{comm, config_of(chosen)},
+        moe_{comm, config_of(chosen_)},
         truth_{with_findings(), comm.rank().index(), comm.size()},
         tokens_(truth_.tokens_of(comm.rank().index()) * chosen.hidden),
         combined_(tokens_.all().size()),
@@ -83,7 +84,7 @@ class measurement {
       if (!crowded_) return;
       if (comm.rank().index() < cores)
         for (std::size_t r = comm.rank().index(); r < comm.size(); r += cores)
-          shared_.add(std::make_unique<plain_copy<Codec>>(moe_, chosen, truth_, r));
+          shared_.add(std::make_unique<plain_copy<Codec>>(moe_, chosen_, truth_, r));
       // A few ranks prepare for all. The others must not spend the time limit of a dispatch on it.
       comm.barrier(peerbus::deadline::after(std::chrono::minutes{10}));
     }

@@ -90,6 +90,7 @@ void check_ablation(const options& chosen) {
     refuse("compares one layout, expected --layout compact, --outputs expert and --lanes 1");
   if (chosen.tokens_of_ranks.size() > 1)
     refuse("compares ranks with equally many tokens, expected one number for --tokens");
+  if (chosen.balance != "none") refuse(chosen.balance + " given for --balance, expected none");
   if (chosen.row_us > 0) refuse("given together with --row-us, expected no work of experts");
   if (chosen.seconds > 0) refuse("given together with --seconds, expected --iters");
 }
@@ -113,6 +114,8 @@ void check_network(const options& chosen) {
   if (chosen.layout != "compact" && chosen.codec != "int8")
     refuse("--codec", chosen.codec, "int8 there, or --layout compact");
   const bool may_relay = chosen.relay != peerbus::moe::relay::never;
+  if (may_relay && chosen.balance != "none")
+    refuse("--relay", std::string{describe(chosen.relay)}, "--balance none");
   if (!planes && may_relay)
     refuse("--relay", std::string{describe(chosen.relay)}, "--transport planes");
   if (chosen.outputs != "expert")
@@ -248,6 +251,13 @@ std::variant<options, int> parse(int argc, char** argv) {
           "of "
           "a file, [tokens, top_k], which ranks take one after the other")
       .check(routing_forms, routing_complaint);
+  line.add("--balance", chosen.balance,
+           "where experts lie: none: dealt out in order; eplb: as DeepSeek's balancer plans it for "
+           "this routing; spread: as our planner does, no expert twice at a rank")
+      .one_of({"none", "eplb", "spread"});
+  const programs::option spare =
+      line.add("--spare", chosen.spare, "places for replicas at each rank, with --balance")
+          .whole_number(0, 1 << 16);
   line.add("--row-us", chosen.row_us,
            "microseconds for which a rank computes for each row of its experts")
       .number(0, 1e6);
@@ -303,6 +313,8 @@ std::variant<options, int> parse(int argc, char** argv) {
                               ", expected --between weights");
     chosen.tokens = *std::ranges::max_element(chosen.tokens_of_ranks);
     if (chosen.tokens == 0) refuse("--tokens", "0 given, expected a rank with a token");
+    if (spare.given() && chosen.balance == "none")
+      refuse("--spare", std::to_string(chosen.spare) + " given without --balance eplb or spread");
     check_together(chosen);
     chosen.pattern = read_routing(chosen.routing, chosen.experts, chosen.top_k);
     for (const auto& [name, option] : of_reports)

@@ -74,7 +74,11 @@ struct options : bench::network_options {
   std::size_t lanes = 1;         ///< threads of a rank that carry one operation together
   std::string routing = "uniform";
   routing_pattern pattern;  ///< what `routing` says
-  double row_us = 0;        ///< of work of its rank for each row of an expert
+  std::string balance = "none";
+  std::size_t spare = 1;  ///< places for replicas that each rank has, if there is balance
+  /// The expert of each place, rank by rank equally many; empty: each expert once, dealt out.
+  std::vector<std::uint32_t> physical_to_logical;
+  double row_us = 0;  ///< of work of its rank for each row of an expert
   std::size_t iterations = 200;
   std::size_t warmup = 20;
   std::uint64_t seed = 1;

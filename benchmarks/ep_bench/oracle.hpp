@@ -48,17 +48,23 @@ class oracle {
         place_of_{places(group_of_, ranks)},
         order_{row_order(group_of_, place_of_)},
         first_expert_(ranks + 1),
-        rows_of_(chosen.experts) {
+        logical_{chosen.physical_to_logical} {
+    if (logical_.empty()) {
+      logical_.resize(chosen.experts);
+      std::iota(logical_.begin(), logical_.end(), 0U);
+    }
     for (std::size_t r = 0; r < ranks; ++r)
       first_expert_[r + 1] =
-          first_expert_[r] + chosen.experts / ranks + (r < chosen.experts % ranks ? 1 : 0);
+          first_expert_[r] + logical_.size() / ranks + (r < logical_.size() % ranks ? 1 : 0);
 
     const gate all{chosen, ranks};
     for (std::size_t source = 0; source < ranks; ++source) choices_.push_back(all.choose(source));
+    place_choices(chosen.experts);
+    rows_of_.resize(logical_.size());
     for (const std::size_t source : order_) {
-      const auto& experts = choices_[source].experts;
-      for (std::size_t slot = 0; slot < experts.size(); ++slot)
-        rows_of_[static_cast<std::size_t>(experts[slot])].push_back({source, slot});
+      const auto& places = choices_[source].places;
+      for (std::size_t slot = 0; slot < places.size(); ++slot)
+        rows_of_[static_cast<std::size_t>(places[slot])].push_back({source, slot});
     }
   }
 
@@ -67,6 +73,8 @@ class oracle {
   [[nodiscard]] const gate::choice& choice_of(std::size_t source) const noexcept {
     return choices_[source];
   }
+  /// Experts are physical ones in all that follows. Which logical one one of them is.
+  [[nodiscard]] std::size_t logical(std::size_t expert) const noexcept { return logical_[expert]; }
   /// The rows that `expert` gets, in their order.
   [[nodiscard]] const std::vector<copy>& rows_of(std::size_t expert) const noexcept {
     return rows_of_[expert];
@@ -120,7 +128,7 @@ class oracle {
   [[nodiscard]] std::vector<std::size_t> ranks_of(std::size_t source, std::size_t token) const {
     std::vector<std::size_t> ranks;
     for (std::size_t k = 0; k < top_k_; ++k)
-      ranks.push_back(owner_of(choices_[source].experts[token * top_k_ + k]));
+      ranks.push_back(owner_of(choices_[source].places[token * top_k_ + k]));
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
     return ranks;
@@ -150,6 +158,22 @@ class oracle {
   }
 
  private:
+  /// Chooses among the replicas of each expert: round robin by token, rank and expert.
+  void place_choices(std::size_t experts) {
+    std::vector<std::vector<std::int32_t>> replicas(experts);
+    for (std::size_t p = 0; p < logical_.size(); ++p)
+      replicas[logical_[p]].push_back(static_cast<std::int32_t>(p));
+    for (std::size_t source = 0; source < choices_.size(); ++source) {
+      gate::choice& choice = choices_[source];
+      choice.places.reserve(choice.experts.size());
+      for (std::size_t slot = 0; slot < choice.experts.size(); ++slot) {
+        const auto expert = static_cast<std::size_t>(choice.experts[slot]);
+        const auto& of = replicas[expert];
+        choice.places.push_back(of[(slot / top_k_ + source + expert) % of.size()]);
+      }
+    }
+  }
+
   /// `rows_sent` of rank-major layouts. Looks only at the tokens of sources up to `source`, because
   /// one rank may ask for the rows of hundreds.
   [[nodiscard]] std::vector<sent_row> rows_sent_by_rank(std::size_t source) const {
@@ -202,6 +226,7 @@ class oracle {
   std::vector<std::size_t> place_of_;
   std::vector<std::size_t> order_;
   std::vector<std::size_t> first_expert_;
+  std::vector<std::uint32_t> logical_;
   std::vector<std::vector<copy>> rows_of_;
   std::vector<gate::choice> choices_;
 };

@@ -174,7 +174,7 @@ class plain_copy {
     const gate::choice& route = truth.choice_of(rank);
     const std::size_t first = sent.token * chosen.top_k;
     for (std::size_t k = 0; k < chosen.top_k; ++k) {
-      const std::int32_t expert = route.experts[first + k];
+      const std::int32_t expert = route.places[first + k];
       const bool there = truth.holds(sent.rank, expert);
       const std::int32_t local =
           there ? expert - static_cast<std::int32_t>(truth.first_expert(sent.rank)) : -1;

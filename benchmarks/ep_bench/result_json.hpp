@@ -36,6 +36,8 @@ inline json config_json(const options& chosen, const group& who, std::size_t ite
           {"outputs", chosen.outputs},
           {"lanes", chosen.lanes},
           {"routing", chosen.routing},
+          {"balance", chosen.balance},
+          {"spare", chosen.spare},
           {"row_us", chosen.row_us},
           {"iters", iterations},
           {"warmup", chosen.warmup},
