@@ -82,6 +82,7 @@
 #include <peerbus/moe/engine/resume.ipp>
 #include <peerbus/moe/engine/set_up.ipp>
 #include <peerbus/moe/engine/use_index.ipp>
+#include <peerbus/moe/expert_load.ipp>
 #include <peerbus/moe/expert_map.ipp>
 #include <peerbus/moe/path/copy_targets.ipp>
 #include <peerbus/moe/path/staged_copies.ipp>

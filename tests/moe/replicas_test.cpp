@@ -21,6 +21,7 @@
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/plan/replica_cycles.hpp>
+#include <peerbus/moe/relay.hpp>
 
 #include "support/exchange_check.hpp"
 #include "support/groups.hpp"
@@ -133,6 +134,30 @@ TEST_CASE("replicas take turns in proportion to their quotas") {
   // The remainder of large numbers, which is computed without a division.
   for (const std::size_t t : {4'294'967'290U, 4'000'000'001U, 2'147'483'647U})
     CHECK(even.of(0, t) == turns[(t + 2) % 3]);
+}
+
+TEST_CASE("groups that relay hold each expert once") {
+  const int worst_status = near_and_far::run(4, [](auto& comm) {
+    const std::vector<std::uint32_t> logical{0, 1, 2, 3, 4, 0, 1, 2};
+    const std::vector<std::uint32_t> of_rank{1, 1, 3, 0};
+    exchange_config config{.experts = 5, .hidden = 16, .top_k = 1, .max_tokens = 2};
+    config.relay = peerbus::moe::relay::automatic;
+    config.physical_to_logical = logical;
+    const exchange replicated{comm, config, int8_per_token{}};
+    test::expect(!replicated.relay().relays, "one level");
+    test::expect(replicated.relay().why.find("replicas") != std::string::npos,
+                 "why: ", replicated.relay().why);
+    const auto refused = [&] {
+      config.relay = peerbus::moe::relay::always;
+      test::expect_error(errc::unsupported, {"relay is always, but experts have replicas"},
+                         [&] { exchange made{comm, config, int8_per_token{}}; });
+    };
+    refused();
+    config.physical_to_logical = {};
+    config.experts_of_rank = of_rank;
+    refused();
+  });
+  CHECK(worst_status == 0);
 }
 
 TEST_CASE("bad tables of experts are refused on all ranks, by what is wrong in them") {

@@ -34,9 +34,9 @@ enum class nearness : std::uint8_t { own, parity };
 /// Random tables of experts, and of the choice of each rank.
 struct case_of_replicas {
   case_of_replicas(std::size_t rank_count, std::uint64_t seed, moe::replica_policy by,
-                   nearness near = nearness::own)
+                   nearness near = nearness::own, std::size_t least_replicas = 1)
       : ranks{rank_count}, policy{by}, how_near{near} {
-    draw(seed);
+    draw(seed, least_replicas);
   }
 
   /// Gives the experts other places, of which each rank has as many as before.
@@ -63,6 +63,12 @@ struct case_of_replicas {
     made.experts_of_rank = experts_of_rank;
     made.replicas = choice_of(rank);
     return made;
+  }
+  /// Whether the ranks of all replicas are gone.
+  [[nodiscard]] bool is_lost(std::size_t expert) const {
+    for (std::size_t p = 0; p < logical.size(); ++p)
+      if (logical[p] == expert && !gone[holder[p]]) return false;
+    return true;
   }
   [[nodiscard]] std::size_t distance(std::size_t from, std::size_t to) const {
     if (from == to) return 0;
@@ -104,18 +110,19 @@ struct case_of_replicas {
   std::vector<bool> gone;     ///< [ranks]
 
  private:
-  void draw(std::uint64_t seed) {
+  void draw(std::uint64_t seed, std::size_t least_replicas) {
     oracle::random numbers{seed};
     std::vector<table> held(ranks);
-    const auto give = [&](std::size_t rank, std::uint32_t expert) {
-      if (std::ranges::find(held[rank], expert) == held[rank].end()) held[rank].push_back(expert);
-    };
     // With two ranks or more, the last holds none.
     const std::size_t holding = std::max<std::size_t>(ranks - 1, 1);
     for (std::uint32_t e = 0; e < experts; ++e) {
-      give(numbers.below(holding), e);
-      for (std::size_t copies = numbers.below(4); copies > 1; --copies)
-        give(numbers.below(holding), e);
+      const std::size_t wanted = std::min(holding, std::max(least_replicas, numbers.below(4)));
+      for (std::size_t given = 0; given < wanted;) {
+        table& there = held[numbers.below(holding)];
+        if (std::ranges::find(there, e) != there.end()) continue;
+        there.push_back(e);
+        ++given;
+      }
     }
     held[0].push_back(moe::vacant);
     logical.clear();
@@ -259,7 +266,9 @@ void check_round(Exchange& mapped, std::size_t me, const Layout& /*layout*/,
 template <class Codec, class Communicator, class Layout>
 void check(Communicator& comm, const Layout& layout, const case_of_replicas& given) {
   const std::size_t me = comm.rank().index();
-  moe::exchange mapped{comm, given.config_of(me), Codec{}, layout};
+  moe::exchange_config config = given.config_of(me);
+  config.same_bits = !moe::layout_by_rank<Layout>;
+  moe::exchange mapped{comm, config, Codec{}, layout};
   const moe::expert_map& map = mapped.placement();
   for (std::size_t p = 0; p < given.logical.size(); ++p) {
     test::expect_equal(map.logical(p), given.logical[p], "a logical expert");

@@ -206,6 +206,14 @@ class exchange {
     return engine().rows_of_blocks(ticket);
   }
 
+  /// Writes the number of rows for each physical expert by the dispatch of `ticket` to `rows`:
+  /// [physical experts], such as for `expert_load`. Returns true in layouts by expert without
+  /// slots, where the counts of all ranks have come with the dispatch. In the others writes the
+  /// rows of this rank's experts, and 0 for the others, so that a sum over ranks gives all; in
+  /// layouts by rank, a row counts for each of its experts. Throws: as `note`; invalid_argument
+  /// unless `rows` has as many entries; unsupported with relay.
+  bool count_rows(moe::ticket ticket, std::span<std::uint32_t> rows);
+
   /// Makes the filled outputs available to their home ranks, the first half of `combine`. Outputs
   /// must not change afterwards. Each lane calls after all outputs that it fills are complete.
   /// Cost: that of `combine`, without reading the outputs.

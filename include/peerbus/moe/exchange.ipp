@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/text.hpp>
 #include <peerbus/moe/control/batch.hpp>
 #include <peerbus/moe/control/control_messages.hpp>
 #include <peerbus/moe/engine/expert_tables.hpp>
@@ -197,6 +199,27 @@ auto exchange<Transport, Codec, Layout>::dispatch_recv(moe::ticket ticket,
   require_accepted("dispatch", ticket.number,
                    engine().dispatch_recv(ticket, options, deadline_of(options), keep));
   return *arrived_;
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+bool exchange<Transport, Codec, Layout>::count_rows(moe::ticket ticket,
+                                                    std::span<std::uint32_t> rows) {
+  const auto of_blocks = engine().rows_of_blocks(ticket);
+  const expert_map& experts = placement();
+  if (rows.size() != experts.physical_experts())
+    throw error{errc::invalid_argument,
+                peerbus::detail::concat("count_rows: rows has ", rows.size(),
+                                        " entries, expected physical experts, ",
+                                        experts.physical_experts())};
+  if (!layout_by_rank<Layout> && !of_blocks.empty()) {
+    std::ranges::copy(of_blocks, rows.begin());
+    return true;
+  }
+  const detail::batch& batch = parts_->core.batch_of("count_rows", ticket);
+  std::ranges::fill(rows, 0U);
+  rows_[parts_->batches.set_of(batch)].count_rows(
+      batch.arriving, rows.subspan(experts.first(comm_.rank()), experts.count(comm_.rank())));
+  return false;
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>

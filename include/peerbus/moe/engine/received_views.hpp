@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -43,6 +45,21 @@ class received_views {
     if constexpr (!by_rank && !by_source) experts_.reserve(local_experts);
   }
 
+  /// Writes the number of rows of each expert of this rank, as the last `of` found them.
+  void count_rows(const recv_plan& arriving, std::span<std::uint32_t> rows) const noexcept {
+    for (std::size_t e = 0; e < rows.size(); ++e) {
+      rows[e] = 0;
+      if constexpr (by_rank) {
+        const auto starts = uses_.view().starts;
+        rows[e] = starts[e + 1] - starts[e];
+      } else {
+        for (const rank_id source : all_ranks{arriving.ranks()}) {
+          const auto bounds = arriving.from(e, source);
+          rows[e] += bounds[1] - bounds[0];
+        }
+      }
+    }
+  }
   /// Forgets the numbers of experts, which have changed.
   void forget() noexcept { experts_.clear(); }
 

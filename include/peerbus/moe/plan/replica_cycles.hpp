@@ -37,6 +37,8 @@ class replica_cycles {
   }
 
  private:
+  __extension__ using wide = unsigned __int128;
+
   struct cycle {
     std::uint64_t inverse = 0;  ///< 2^64 / size, rounded up; 0 if the size is 1
     std::uint32_t begin = 0;
@@ -45,10 +47,7 @@ class replica_cycles {
     /// Returns `turn` % `size` without a division: Lemire, Kaser, Kurz, "Faster remainder by direct
     /// computation", 2019.
     [[nodiscard]] std::uint32_t position(std::uint32_t turn) const noexcept {
-      const std::uint64_t part = inverse * turn;
-      // The upper half of a product of 64 and 32 bits, without a type of 128.
-      return static_cast<std::uint32_t>(
-          ((part >> 32U) * size + (((part & 0xffffffffU) * size) >> 32U)) >> 32U);
+      return static_cast<std::uint32_t>(static_cast<wide>(inverse * turn) * size >> 64U);
     }
   };
 

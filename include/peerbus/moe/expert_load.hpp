@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/moe/expert_map.hpp>
+
+namespace peerbus::moe {
+
+/// Returns the balancedness of a layer: the mean of the rows of ranks over their maximum. 1 is
+/// perfect, also if there are no rows. `rows_of_ranks` are those of the ranks that hold experts.
+[[nodiscard]] double balancedness(std::span<const std::uint64_t> rows_of_ranks) noexcept;
+
+/// Returns the mean of the balancedness of several layers, as SGLang prints it. `rows` are
+/// [layers, `rank_count`]. 1 if there are no layers.
+[[nodiscard]] double mean_balancedness(std::span<const std::uint64_t> rows,
+                                       std::size_t rank_count) noexcept;
+
+/// Returns the sum of the means of several layers over the sum of their maxima, as vLLM prints it.
+/// `rows` are [layers, `rank_count`]. 1 if there are no rows.
+[[nodiscard]] double total_balancedness(std::span<const std::uint64_t> rows,
+                                        std::size_t rank_count) noexcept;
+
+/// The rows that the experts of a layer got in the latest steps. The caller adds each step, with
+/// the rows of `exchange::count_rows`; an exchange itself counts nothing for it. From the rows a
+/// planner learns which experts need replicas.
+///
+/// Memory: 4 x window x (physical experts + logical experts) bytes, which only the constructor
+/// allocates. Threads: one at a time.
+class expert_load {
+ public:
+  /// Makes an object without steps, for the experts of `map`. `window` is the most steps that
+  /// count, at least 1. Throws: `error` invalid_argument if `window` is 0.
+  expert_load(const expert_map& map, std::size_t window);
+
+  /// Adds a step: the rows of each physical expert, [physical experts]. If the window is full, its
+  /// oldest step is left out.
+  /// Throws: `error` invalid_argument unless `rows` has as many entries.
+  /// Cost: reads and writes a few numbers for each expert.
+  void add(std::span<const std::uint32_t> rows);
+  /// Goes on with the experts of `map`, which has as many, after `exchange::install_experts` or
+  /// `resume`. Rows of logical experts still count. Those of physical experts and of ranks begin
+  /// anew, because they belong to the former map.
+  void move_to(const expert_map& map);
+
+  /// Returns the number of steps in the window, up to its size.
+  [[nodiscard]] std::size_t steps() const noexcept { return steps_; }
+  /// Returns the rows of each logical expert in the window: [experts].
+  [[nodiscard]] std::span<const std::uint64_t> rows_of_experts() const noexcept {
+    return logical_.sums;
+  }
+  /// Returns the rows of each physical expert in the steps of the window since the map is as it is:
+  /// [physical experts].
+  [[nodiscard]] std::span<const std::uint64_t> rows_of_physical_experts() const noexcept {
+    return physical_.sums;
+  }
+  /// Returns the rows of each rank in the same steps: [ranks].
+  [[nodiscard]] std::vector<std::uint64_t> rows_of_ranks() const;
+  /// Returns the balancedness in the same steps of the ranks that hold experts and are not gone.
+  [[nodiscard]] double balancedness() const;
+
+ private:
+  /// The steps of a window, and their sums.
+  struct series {
+    series(std::size_t size, std::size_t window) : steps(size * window), sums(size) {}
+
+    /// Replaces step `at` of the window by what `add_rows` adds to it.
+    template <class Add>
+    void replace(std::size_t at, Add&& add_rows);
+
+    std::vector<std::uint32_t> steps;  ///< [window, size]
+    std::vector<std::uint64_t> sums;   ///< [size]
+  };
+
+  std::size_t window_;
+  std::size_t steps_ = 0;
+  std::size_t next_ = 0;                  ///< the place of the next step in the window
+  std::vector<std::uint32_t> expert_of_;  ///< the logical expert of each physical one
+  std::vector<std::uint32_t> holder_of_;  ///< the rank of each physical expert
+  std::vector<bool> counts_;              ///< ranks that hold experts and are not gone
+  series physical_;
+  series logical_;
+};
+
+}  // namespace peerbus::moe
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/expert_load.ipp>  // IWYU pragma: keep
+#endif

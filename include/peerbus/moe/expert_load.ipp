@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <numeric>
+
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/moe/expert_load.hpp>
+
+namespace peerbus::moe {
+
+namespace detail {
+
+/// The mean and the maximum of the rows of ranks.
+struct rank_rows {
+  double mean = 0;
+  double most = 0;
+
+  explicit rank_rows(std::span<const std::uint64_t> rows) noexcept {
+    if (rows.empty()) return;
+    const std::uint64_t sum = std::accumulate(rows.begin(), rows.end(), std::uint64_t{0});
+    mean = static_cast<double>(sum) / static_cast<double>(rows.size());
+    most = static_cast<double>(*std::max_element(rows.begin(), rows.end()));
+  }
+};
+
+}  // namespace detail
+
+PEERBUS_INLINE double balancedness(std::span<const std::uint64_t> rows_of_ranks) noexcept {
+  const detail::rank_rows rows{rows_of_ranks};
+  return rows.most == 0 ? 1 : rows.mean / rows.most;
+}
+
+PEERBUS_INLINE double mean_balancedness(std::span<const std::uint64_t> rows,
+                                        std::size_t rank_count) noexcept {
+  const std::size_t layers = rank_count == 0 ? 0 : rows.size() / rank_count;
+  double sum = 0;
+  for (std::size_t l = 0; l < layers; ++l)
+    sum += balancedness(rows.subspan(l * rank_count, rank_count));
+  return layers == 0 ? 1 : sum / static_cast<double>(layers);
+}
+
+PEERBUS_INLINE double total_balancedness(std::span<const std::uint64_t> rows,
+                                         std::size_t rank_count) noexcept {
+  double means = 0;
+  double most = 0;
+  for (std::size_t first = 0; rank_count != 0 && first + rank_count <= rows.size();
+       first += rank_count) {
+    const detail::rank_rows layer{rows.subspan(first, rank_count)};
+    means += layer.mean;
+    most += layer.most;
+  }
+  return most == 0 ? 1 : means / most;
+}
+
+PEERBUS_INLINE expert_load::expert_load(const expert_map& map, std::size_t window)
+    : window_{window},
+      expert_of_(map.physical_experts()),
+      holder_of_(map.physical_experts()),
+      counts_(map.ranks()),
+      physical_{map.physical_experts(), window},
+      logical_{map.experts(), window} {
+  if (window == 0)
+    throw error{errc::invalid_argument, "expert_load: window is 0 steps, expected at least 1"};
+  move_to(map);
+}
+
+PEERBUS_INLINE void expert_load::move_to(const expert_map& map) {
+  if (map.physical_experts() != expert_of_.size() || map.ranks() != counts_.size() ||
+      map.experts() != logical_.sums.size())
+    throw error{errc::invalid_argument,
+                peerbus::detail::concat("expert_load: a map of ", map.experts(), " experts, ",
+                                        map.physical_experts(), " physical ones, on ", map.ranks(),
+                                        " ranks, expected ", logical_.sums.size(), ", ",
+                                        expert_of_.size(), " and ", counts_.size())};
+  for (std::size_t p = 0; p < expert_of_.size(); ++p) {
+    expert_of_[p] = map.logical(p);
+    holder_of_[p] = map.holder(p);
+  }
+  for (std::size_t r = 0; r < counts_.size(); ++r)
+    counts_[r] = map.count(rank_id{r}) != 0 && !map.is_gone(rank_id{r});
+  std::ranges::fill(physical_.steps, 0U);
+  std::ranges::fill(physical_.sums, std::uint64_t{0});
+}
+
+template <class Add>
+void expert_load::series::replace(std::size_t at, Add&& add_rows) {
+  const std::span<std::uint32_t> step = std::span{steps}.subspan(at * sums.size(), sums.size());
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    sums[i] -= step[i];
+    step[i] = 0;
+  }
+  add_rows(step);
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += step[i];
+}
+
+PEERBUS_INLINE void expert_load::add(std::span<const std::uint32_t> rows) {
+  if (rows.size() != expert_of_.size())
+    throw error{errc::invalid_argument,
+                peerbus::detail::concat("expert_load: rows of ", rows.size(),
+                                        " physical experts, expected ", expert_of_.size())};
+  physical_.replace(next_,
+                    [&](std::span<std::uint32_t> step) { std::ranges::copy(rows, step.begin()); });
+  logical_.replace(next_, [&](std::span<std::uint32_t> step) {
+    for (std::size_t p = 0; p < rows.size(); ++p)
+      if (expert_of_[p] != vacant) step[expert_of_[p]] += rows[p];
+  });
+  next_ = next_ + 1 == window_ ? 0 : next_ + 1;
+  steps_ = std::min(steps_ + 1, window_);
+}
+
+PEERBUS_INLINE std::vector<std::uint64_t> expert_load::rows_of_ranks() const {
+  std::vector<std::uint64_t> rows(counts_.size());
+  for (std::size_t p = 0; p < holder_of_.size(); ++p) rows[holder_of_[p]] += physical_.sums[p];
+  return rows;
+}
+
+PEERBUS_INLINE double expert_load::balancedness() const {
+  const std::vector<std::uint64_t> all = rows_of_ranks();
+  std::vector<std::uint64_t> rows;
+  rows.reserve(all.size());
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (counts_[r]) rows.push_back(all[r]);
+  return moe::balancedness(rows);
+}
+
+}  // namespace peerbus::moe
