@@ -12,10 +12,10 @@
 #define IS(name, value) _Static_assert((name) == (value), "changed: " #name)
 
 /* clang-format off */
-LEAST(peerbus_eplb_args, 88);
+LEAST(peerbus_eplb_args, 96);
 AT(peerbus_eplb_args, planner, 4);
 AT(peerbus_eplb_args, loads, 56);
-AT(peerbus_eplb_args, most_moves, 80);
+AT(peerbus_eplb_args, fixed_slots, 88);
 LEAST(peerbus_eplb_tables, 40);
 AT(peerbus_eplb_tables, physical_to_logical, 8);
 AT(peerbus_eplb_tables, moves, 32);

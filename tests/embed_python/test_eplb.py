@@ -121,6 +121,14 @@ class Tests(unittest.TestCase):
         kept = eplb.plan_incremental(now, old, 16, least_gain=1)
         self.assertEqual(kept.physical_to_logical_map.tolist(), old.tolist())
         self.assertEqual(kept.moves.tolist(), [0] * 8)
+        masters = numpy.arange(80).reshape(16, 5) - numpy.arange(16)[:, None]  # And the next rank's first.
+        masters[:, 4] %= 64
+        masters = numpy.repeat(masters.reshape(1, 80), 8, 0)
+        found = eplb.plan_incremental(now, masters, 16, fixed_slots=4)
+        self.check_legal(*found[:3], ranks=16)
+        self.assertTrue((found.physical_to_logical_map != masters)[:, 4::5].any())
+        self.assertEqual(found.logical_to_physical_map[:, :, 0].tolist(),
+                         [[expert + expert // 4 for expert in range(64)]] * 8)
 
     def test_balancedness(self):
         self.assertEqual(eplb.balancedness([[4, 1, 3], [0, 0, 0]], [[0, 1, 0, 2]] * 2, 2).tolist(), [0.8, 1])
@@ -153,6 +161,7 @@ class Tests(unittest.TestCase):
                twice, 8)
         raises(wrong, "least_gain is -1", eplb.plan_incremental, weight, old, 8, -1)
         raises(wrong, "most_moves is 0", eplb.plan_incremental, weight, old, 8, 0, 0)
+        raises(wrong, "fixed_slots is 3", eplb.plan_incremental, weight, old, 8, 0, None, 3)
         raises(TypeError, "old_map has float64", eplb.plan_incremental, weight, old * 0.5, 8)
         raises(wrong, "expected a multiple of the ranks", eplb.balancedness, weight, old, 3)
         raises(wrong, "expected 0 to 11", eplb.balancedness, weight, old + 1, 8)

@@ -273,6 +273,42 @@ TEST_CASE("incremental: a larger budget never gives less, and none changes nothi
   }
 }
 
+// The rules of UltraEP's test (tests/test_solving.py) for slots of masters, which stay, and spare
+// slots. One domain has all ranks, and each spare slot holds a copy, as a plan has no empty slot.
+TEST_CASE("incremental: with fixed slots, plans are legal for UltraEP") {
+  oracle::random numbers{14};
+  std::size_t changed = 0;
+  for (std::size_t i = 0; i < 2000; ++i) {
+    const std::size_t ranks = 2 + numbers.below(15);
+    const std::size_t masters = 1 + numbers.below(4);
+    const std::size_t spares = 1 + numbers.below(std::min<std::size_t>(2, masters * (ranks - 1)));
+    const std::size_t slots = masters + spares;
+    const std::size_t experts = ranks * masters;
+    CAPTURE(ranks);
+    CAPTURE(masters);
+    CAPTURE(spares);
+    map old;
+    old.reserve(ranks * slots);
+    for (std::size_t r = 0; r < ranks; ++r)
+      for (std::size_t s = 0; s < slots; ++s)
+        old.push_back(static_cast<std::uint32_t>((r * masters + s) % experts));
+    const std::vector<double> loads = zipf(experts, 1.5 * numbers.unit(), i);
+    const auto found =
+        plan_incremental(loads, old, ranks, {.least_gain = 0, .fixed_slots = masters});
+    changed += found.moves > 0 ? 1 : 0;
+    check_tables(found.plan, experts, ranks * slots);
+    REQUIRE(duplicates(found.plan.physical_to_logical(), ranks) == 0);
+    for (std::size_t e = 0; e < experts; ++e) {
+      const auto copies = found.plan.slots_of(e);
+      REQUIRE(copies[0] == e / masters * slots + e % masters);
+      for (std::size_t c = 1; c < copies.size(); ++c) REQUIRE(copies[c] % slots >= masters);
+    }
+    REQUIRE(balance(loads, found.plan.physical_to_logical(), ranks) >=
+            balance(loads, old, ranks) - 1e-4);
+  }
+  CHECK(changed > 1000);
+}
+
 TEST_CASE("incremental refuses an illegal old map") {
   const std::vector<double> three{3, 2, 1};
   struct row {
@@ -294,6 +330,7 @@ TEST_CASE("incremental refuses an illegal old map") {
       {{3, 2, -1}, {0, 1, 2, 0}, 2, {}, {"the load of expert 2 is -1"}},
       {three, {0, 1, 2, 0}, 2, {.least_gain = -1}, {"least_gain is -1.000000, expected 0 or more"}},
       {three, {0, 1, 2, 0}, 2, {.least_gain = nan}, {"least_gain is"}},
+      {three, {0, 1, 2, 0}, 2, {.fixed_slots = 3}, {"fixed_slots is 3", "slots of a rank, 2"}},
   };
   for (const row& bad : rows)
     test::expect_error(errc::invalid_argument, bad.says, [&] {

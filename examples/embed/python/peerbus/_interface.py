@@ -255,7 +255,8 @@ class EplbArgs(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("planner", c_int32), ("layers", c_uint64),
                 ("experts", c_uint64), ("slots", c_uint64), ("groups", c_uint64),
                 ("nodes", c_uint64), ("ranks", c_uint64), ("loads", c_void_p),
-                ("old_map", c_void_p), ("least_gain", c_double), ("most_moves", c_uint64)]
+                ("old_map", c_void_p), ("least_gain", c_double), ("most_moves", c_uint64),
+                ("fixed_slots", c_uint64)]
 
 
 class EplbTables(Struct):

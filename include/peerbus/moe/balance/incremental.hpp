@@ -14,6 +14,7 @@ namespace peerbus::moe {
 struct incremental_limits {
   double least_gain = 0.01;            ///< of balancedness; below it the old map stays
   std::size_t most_moves = SIZE_MAX;   ///< experts that come to a rank that does not hold them
+  std::size_t fixed_slots = 0;         ///< of each rank, the first ones, whose experts stay
   double enough_balancedness = 0.999;  ///< at which the search ends
 };
 
@@ -29,11 +30,13 @@ struct incremental_plan {
 /// the expert of each slot, in which no rank holds an expert twice. Each change lightens the
 /// hottest rank: two ranks exchange experts, or an expert that has several slots gives one up. The
 /// changes that gain most per move come first, so that a small budget is spent well. An expert that
-/// stays on its rank stays in its slot. No rank of the plan holds an expert twice.
+/// stays on its rank stays in its slot. No rank of the plan holds an expert twice. The replicas of
+/// an expert are numbered in the order of their slots, those in fixed slots first.
 ///
 /// Throws: `error` invalid_argument if a load is negative or not finite, if `least_gain` is
-/// negative or not a number, or if `old_map` is illegal: its slots are no multiple of `rank_count`,
-/// a slot names no expert, or an expert has no slot, or two slots of one rank.
+/// negative or not a number, if a rank has fewer than `fixed_slots` slots, or if `old_map` is
+/// illegal: its slots are no multiple of `rank_count`, a slot names no expert, or an expert has no
+/// slot, or two slots of one rank.
 ///
 /// Cost: allocates ranks x experts bytes; each change looks at each slot for each slot of a rank.
 ///

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -63,6 +64,17 @@ inline std::vector<std::uint32_t> with_old_slots(const slot_search& search,
   return result;
 }
 
+/// Returns the plan of `map`, in which replicas in fixed slots have the first numbers.
+inline slot_plan fixed_first(std::vector<std::uint32_t> map, std::size_t experts,
+                             std::size_t rank_slots, std::size_t fixed_slots) {
+  std::vector<std::uint32_t> next(experts);
+  std::vector<std::uint32_t> replica_of_slot(map.size());
+  for (const bool are_fixed : {true, false})
+    for (std::size_t s = 0; s < map.size(); ++s)
+      if ((s % rank_slots < fixed_slots) == are_fixed) replica_of_slot[s] = next[map[s]]++;
+  return {std::move(map), experts, replica_of_slot};
+}
+
 }  // namespace detail
 
 PEERBUS_INLINE incremental_plan plan_incremental(std::span<const double> loads,
@@ -74,21 +86,29 @@ PEERBUS_INLINE incremental_plan plan_incremental(std::span<const double> loads,
     throw error{errc::invalid_argument,
                 concat("incremental: least_gain is ", limits.least_gain, ", expected 0 or more")};
   detail::require_map(old_map, loads.size(), rank_count);
-  std::vector<std::uint32_t> old{old_map.begin(), old_map.end()};
-  detail::slot_search search{detail::scaled_loads(loads), old, rank_count};
+  const std::size_t rank_slots = old_map.size() / rank_count;
+  if (limits.fixed_slots > rank_slots)
+    throw error{errc::invalid_argument,
+                concat("incremental: fixed_slots is ", limits.fixed_slots,
+                       ", expected no more than the slots of a rank, ", rank_slots)};
+  std::vector<std::uint32_t> map{old_map.begin(), old_map.end()};
+  detail::slot_search search{detail::scaled_loads(loads), map, rank_count, limits.fixed_slots};
   const double before = search.balancedness();
-  const std::size_t most_moves = std::min(limits.most_moves, old.size());
+  const std::size_t most_moves = std::min(limits.most_moves, map.size());
   // Each change moves something, except for one that brings an expert home.
-  for (std::size_t i = 0; i < 2 * old.size() && search.balancedness() < limits.enough_balancedness;
+  for (std::size_t i = 0; i < 2 * map.size() && search.balancedness() < limits.enough_balancedness;
        ++i)
     if (!search.take_step(most_moves)) break;
-  const double after = search.balancedness();
-  if (search.moves() == 0 || after - before < limits.least_gain)
-    return {{std::move(old), loads.size()}, 0, before, before};
-  return {{detail::with_old_slots(search, old_map, rank_count, loads.size()), loads.size()},
-          search.moves(),
-          before,
-          after};
+  std::size_t moves = search.moves();
+  double after = search.balancedness();
+  if (moves == 0 || after - before < limits.least_gain) {
+    moves = 0;
+    after = before;
+  } else {
+    map = detail::with_old_slots(search, old_map, rank_count, loads.size());
+  }
+  return {detail::fixed_first(std::move(map), loads.size(), rank_slots, limits.fixed_slots), moves,
+          before, after};
 }
 
 }  // namespace peerbus::moe

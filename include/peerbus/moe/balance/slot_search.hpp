@@ -21,9 +21,10 @@ namespace peerbus::moe::detail {
 /// loads and leaves no changed rank as hot as the hottest was, so that a search ends.
 class slot_search {
  public:
-  /// Begins with `physical_to_logical`: [slots]. `scaled` is from `scaled_loads`.
+  /// Begins with `physical_to_logical`: [slots]. `scaled` is from `scaled_loads`. The first
+  /// `fixed_slots` of each rank keep their experts.
   slot_search(std::span<const std::uint32_t> scaled, std::vector<std::uint32_t> physical_to_logical,
-              std::size_t rank_count);
+              std::size_t rank_count, std::size_t fixed_slots = 0);
 
   /// Takes the step that gains most per move. Returns false if there is none, or if each would make
   /// `moves()` larger than `most_moves`.
@@ -84,8 +85,9 @@ class slot_search {
   std::vector<std::int64_t> rank_load_;  ///< of each rank
   std::vector<std::uint8_t> held_;       ///< [ranks, experts]
   std::vector<donor> donors_;            ///< of each expert that has several slots
-  std::vector<std::uint32_t> spares_;    ///< the slots of these experts
+  std::vector<std::uint32_t> spares_;    ///< the slots of these experts that are not fixed
   std::size_t rank_slots_;
+  std::size_t fixed_slots_;
   std::size_t moves_ = 0;
 };
 

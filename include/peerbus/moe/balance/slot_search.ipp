@@ -25,7 +25,7 @@ PEERBUS_INLINE std::vector<std::uint32_t> scaled_loads(std::span<const double> l
 
 PEERBUS_INLINE slot_search::slot_search(std::span<const std::uint32_t> scaled,
                                         std::vector<std::uint32_t> physical_to_logical,
-                                        std::size_t rank_count)
+                                        std::size_t rank_count, std::size_t fixed_slots)
     : loads_{scaled.begin(), scaled.end()},
       experts_{std::move(physical_to_logical)},
       ranks_(experts_.size()),
@@ -36,7 +36,8 @@ PEERBUS_INLINE slot_search::slot_search(std::span<const std::uint32_t> scaled,
       rank_load_(rank_count),
       held_(rank_count * loads_.size()),
       donors_(loads_.size()),
-      rank_slots_{experts_.size() / rank_count} {
+      rank_slots_{experts_.size() / rank_count},
+      fixed_slots_{fixed_slots} {
   for (std::uint32_t s = 0; s < experts_.size(); ++s) {
     const std::uint32_t expert = experts_[s];
     ranks_[s] = static_cast<std::uint32_t>(s / rank_slots_);
@@ -80,7 +81,7 @@ PEERBUS_INLINE void slot_search::look_for_exchange(std::uint32_t hot, std::int64
     const std::int64_t room = rank_load_[hot_rank] - rank_load_[rank];
     // A load of half the room would change the sum by -room^2 / 2, and nothing changes it more.
     if (room <= 0 || room * room <= -best.change || holds(rank, expert)) continue;
-    for (std::size_t s = rank * rank_slots_; s < (rank + 1) * rank_slots_; ++s) {
+    for (std::size_t s = rank * rank_slots_ + fixed_slots_; s < (rank + 1) * rank_slots_; ++s) {
       const std::uint32_t other = experts_[s];
       const std::int64_t load = std::int64_t{shares_[expert]} - shares_[other];
       if (load <= 0 || load >= room || holds(hot_rank, other)) continue;
@@ -100,7 +101,7 @@ PEERBUS_INLINE void slot_search::look_for_donors() {
     for (std::uint32_t s = first_[e]; s != no_slot; s = next_[s]) {
       const std::int64_t load = rank_load_[ranks_[s]];
       found.change += found.more * (2 * load + found.more);
-      spares_.push_back(s);
+      if (s - ranks_[s] * rank_slots_ >= fixed_slots_) spares_.push_back(s);
     }
     donors_[e] = found;
   }
@@ -180,7 +181,7 @@ PEERBUS_INLINE bool slot_search::take_step(std::size_t most_moves) {
   step best;
   look_for_donors();
   for (std::uint32_t hot = begin; hot < begin + rank_slots_; ++hot) {
-    look_for_exchange(hot, budget, best);
+    if (hot - begin >= fixed_slots_) look_for_exchange(hot, budget, best);
     look_for_copy(hot, budget, best);
   }
   if (best.change == 0) return false;

@@ -31,6 +31,7 @@ typedef struct peerbus_eplb_args {
   const int64_t *old_map; /**< [layers, slots], of PEERBUS_EPLB_INCREMENTAL: experts of slots */
   double least_gain;      /**< of balancedness; layers that would gain less keep their map */
   uint64_t most_moves;    /**< experts of a layer that come to another rank; 0: any number */
+  uint64_t fixed_slots;   /**< of each rank, the first ones, whose experts stay */
 } peerbus_eplb_args;
 
 /** The arrays that a plan is written to. All but the first may be NULL. */

@@ -45,7 +45,7 @@ def _as_numpy(values, dtype, name, dimensions):
 
 
 def _plan(planner, weight, num_replicas, num_gpus, num_groups=1, num_nodes=1, old_map=None,
-          least_gain=0.0, most_moves=0):
+          least_gain=0.0, most_moves=0, fixed_slots=0):
     """Returns the three tables of EPLB and the moves, of the planner of this number."""
     loads = _as_numpy(weight, numpy.float64, "weight", 2)
     layers, experts = loads.shape
@@ -66,7 +66,7 @@ def _plan(planner, weight, num_replicas, num_gpus, num_groups=1, num_nodes=1, ol
         planner=planner, layers=layers, experts=experts, slots=slots, ranks=ranks,
         groups=c.number(num_groups, "num_groups"), nodes=c.number(num_nodes, "num_nodes"),
         loads=loads.ctypes.data, old_map=None if old_map is None else old_map.ctypes.data,
-        least_gain=least_gain, most_moves=most_moves)
+        least_gain=least_gain, most_moves=most_moves, fixed_slots=fixed_slots)
     addresses = [table.ctypes.data_as(ctypes.POINTER(ctypes.c_int64)) for table in tables]
     c.check(c.lib.peerbus_eplb_plan(ctypes.byref(args), ctypes.byref(c.EplbTables(
         physical_to_logical=addresses[0], replica_of_slot=addresses[1], expert_count=addresses[2],
@@ -95,10 +95,11 @@ def plan_spread(weight, num_replicas, num_gpus):
     return tuple(_plan(c.CONSTANTS["PEERBUS_EPLB_SPREAD"], weight, num_replicas, num_gpus))[:3]
 
 
-def plan_incremental(weight, old_map, num_gpus, least_gain=0.01, most_moves=None):
+def plan_incremental(weight, old_map, num_gpus, least_gain=0.01, most_moves=None, fixed_slots=0):
     """Returns the `IncrementalPlan` that improves `old_map` [layers, slots] by few moves. An expert that
     stays on its rank stays in its slot. A layer whose balancedness would grow by less than `least_gain`
-    keeps its map. `most_moves` bounds the experts of a layer that come to another rank. Raises
+    keeps its map. `most_moves` bounds the experts of a layer that come to another rank. The
+    first `fixed_slots` of each rank keep their experts, whose replica 0 is there. Raises
     `InvalidArgument` if a rank holds an expert twice in `old_map`, or an expert has no slot."""
     old_map = _as_numpy(old_map, numpy.int64, "old_map", 2)
     if most_moves is None:
@@ -106,7 +107,8 @@ def plan_incremental(weight, old_map, num_gpus, least_gain=0.01, most_moves=None
     elif operator.index(most_moves) < 1:
         raise c.InvalidArgument(1, f"most_moves is {most_moves}, expected 1 or more, or None")
     return _plan(c.CONSTANTS["PEERBUS_EPLB_INCREMENTAL"], weight, old_map.shape[1], num_gpus,
-                 old_map=old_map, least_gain=least_gain, most_moves=c.number(most_moves, "most_moves"))
+                 old_map=old_map, least_gain=least_gain, most_moves=c.number(most_moves, "most_moves"),
+                 fixed_slots=c.number(fixed_slots, "fixed_slots"))
 
 
 def balancedness(weight, physical_to_logical_map, num_gpus):
