@@ -55,21 +55,26 @@ class slot_search {
   static constexpr std::uint8_t is_held = 1;
   static constexpr std::uint8_t was_held = 2;
 
-  /// An expert with several slots, if one of them is given up. The shares of the others grow.
-  struct donor {
-    std::int64_t more = 0;    ///< by which each share grows
-    std::int64_t change = 0;  ///< of the sum of squares, over all ranks that hold the expert
+  /// A slot that can be given to another expert, because its own has others.
+  struct spare {
+    std::uint32_t slot;
+    std::uint32_t others;  ///< slots that its expert keeps
+    std::int64_t load;     ///< of its rank
+    std::int64_t share;    ///< of its expert
+    std::int64_t more;     ///< by which the shares of the other slots grow
+    std::int64_t change;   ///< of the sum of squares, over the ranks of the other slots
   };
 
-  void look_for_donors();
+  void look_for_spares();
   void look_for_exchange(std::uint32_t hot, std::int64_t budget, step& best) const;
   void look_for_copy(std::uint32_t hot, std::int64_t budget, step& best) const;
-  [[nodiscard]] bool completes_copy(std::int64_t less, step& candidate) const;
+  [[nodiscard]] bool completes_copy(const spare& from, std::int64_t less, step& candidate) const;
   void set_expert(std::uint32_t slot, std::uint32_t expert);
   void set_share(std::uint32_t expert, std::uint32_t share);
   [[nodiscard]] std::size_t hottest() const noexcept;
   [[nodiscard]] int moves_of(std::size_t rank, std::uint32_t arrives,
                              std::uint32_t leaves) const noexcept;
+  static bool can_beat(std::int64_t change, const step& best) noexcept;
   static bool is_better(const step& a, const step& b) noexcept;
   [[nodiscard]] std::uint32_t share_of(std::uint32_t expert, std::uint32_t count) const noexcept {
     return loads_[expert] / count;
@@ -84,8 +89,7 @@ class slot_search {
   std::vector<std::uint32_t> next_;      ///< slot of the same expert, or no_slot
   std::vector<std::int64_t> rank_load_;  ///< of each rank
   std::vector<std::uint8_t> held_;       ///< [ranks, experts]
-  std::vector<donor> donors_;            ///< of each expert that has several slots
-  std::vector<std::uint32_t> spares_;    ///< the slots of these experts that are not fixed
+  std::vector<spare> spares_;            ///< those of slots that are not fixed
   std::size_t rank_slots_;
   std::size_t fixed_slots_;
   std::size_t moves_ = 0;

@@ -35,7 +35,6 @@ PEERBUS_INLINE slot_search::slot_search(std::span<const std::uint32_t> scaled,
       next_(experts_.size(), no_slot),
       rank_load_(rank_count),
       held_(rank_count * loads_.size()),
-      donors_(loads_.size()),
       rank_slots_{experts_.size() / rank_count},
       fixed_slots_{fixed_slots} {
   for (std::uint32_t s = 0; s < experts_.size(); ++s) {
@@ -73,6 +72,11 @@ PEERBUS_INLINE bool slot_search::is_better(const step& a, const step& b) noexcep
   return a.change * std::max(b.moves, 1) < b.change * std::max(a.moves, 1);
 }
 
+/// Returns whether a step with this change would be better than `best` if it were one move.
+PEERBUS_INLINE bool slot_search::can_beat(std::int64_t change, const step& best) noexcept {
+  return change * std::max(best.moves, 1) < best.change;
+}
+
 PEERBUS_INLINE void slot_search::look_for_exchange(std::uint32_t hot, std::int64_t budget,
                                                    step& best) const {
   const std::uint32_t expert = experts_[hot];
@@ -80,12 +84,13 @@ PEERBUS_INLINE void slot_search::look_for_exchange(std::uint32_t hot, std::int64
   for (std::size_t rank = 0; rank < rank_load_.size(); ++rank) {
     const std::int64_t room = rank_load_[hot_rank] - rank_load_[rank];
     // A load of half the room would change the sum by -room^2 / 2, and nothing changes it more.
-    if (room <= 0 || room * room <= -best.change || holds(rank, expert)) continue;
+    if (room <= 0 || !can_beat(-room * room / 2, best) || holds(rank, expert)) continue;
     for (std::size_t s = rank * rank_slots_ + fixed_slots_; s < (rank + 1) * rank_slots_; ++s) {
       const std::uint32_t other = experts_[s];
       const std::int64_t load = std::int64_t{shares_[expert]} - shares_[other];
-      if (load <= 0 || load >= room || holds(hot_rank, other)) continue;
-      const step candidate{2 * load * (load - room),
+      const std::int64_t change = 2 * load * (load - room);
+      if (load <= 0 || load >= room || !can_beat(change, best) || holds(hot_rank, other)) continue;
+      const step candidate{change,
                            moves_of(rank, expert, other) + moves_of(hot_rank, other, expert), hot,
                            static_cast<std::uint32_t>(s), true};
       if (candidate.moves <= budget && is_better(candidate, best)) best = candidate;
@@ -93,33 +98,35 @@ PEERBUS_INLINE void slot_search::look_for_exchange(std::uint32_t hot, std::int64
   }
 }
 
-PEERBUS_INLINE void slot_search::look_for_donors() {
+PEERBUS_INLINE void slot_search::look_for_spares() {
   spares_.clear();
   for (std::uint32_t e = 0; e < loads_.size(); ++e) {
     if (counts_[e] < 2) continue;
-    donor found{.more = std::int64_t{share_of(e, counts_[e] - 1)} - shares_[e]};
+    const std::uint32_t others = counts_[e] - 1;
+    const std::int64_t more = std::int64_t{share_of(e, others)} - shares_[e];
+    std::int64_t change = 0;
+    for (std::uint32_t s = first_[e]; s != no_slot; s = next_[s])
+      change += more * (2 * rank_load_[ranks_[s]] + more);
     for (std::uint32_t s = first_[e]; s != no_slot; s = next_[s]) {
+      if (s - ranks_[s] * rank_slots_ < fixed_slots_) continue;
       const std::int64_t load = rank_load_[ranks_[s]];
-      found.change += found.more * (2 * load + found.more);
-      if (s - ranks_[s] * rank_slots_ >= fixed_slots_) spares_.push_back(s);
+      spares_.push_back({s, others, load, shares_[e], more, change - more * (2 * load + more)});
     }
-    donors_[e] = found;
   }
 }
 
-/// Completes `candidate`, a copy, for the ranks that hold both experts: their loads grow from what
-/// is left once the copied expert's share is smaller by `less`. Returns false if a rank becomes as
-/// hot as the hottest.
-PEERBUS_INLINE bool slot_search::completes_copy(std::int64_t less, step& candidate) const {
+/// Completes `candidate`, a copy to the slot `from`, for the ranks that hold both experts: their
+/// loads grow from what is left once the copied expert's share is smaller by `less`. Returns false
+/// if a rank becomes as hot as the hottest.
+PEERBUS_INLINE bool slot_search::completes_copy(const spare& from, std::int64_t less,
+                                                step& candidate) const {
   const std::uint32_t expert = experts_[candidate.hot];
-  const std::uint32_t given_up = experts_[candidate.other];
   const std::int64_t limit = rank_load_[ranks_[candidate.hot]];
-  const std::int64_t more = donors_[given_up].more;
-  for (std::uint32_t s = first_[given_up]; s != no_slot; s = next_[s]) {
-    if (s == candidate.other) continue;
+  for (std::uint32_t s = first_[experts_[from.slot]]; s != no_slot; s = next_[s]) {
+    if (s == from.slot) continue;
     const bool has_both = holds(ranks_[s], expert);
-    if (rank_load_[ranks_[s]] + more - (has_both ? less : 0) >= limit) return false;
-    if (has_both) candidate.change -= 2 * more * less;
+    if (rank_load_[ranks_[s]] + from.more - (has_both ? less : 0) >= limit) return false;
+    if (has_both) candidate.change -= 2 * from.more * less;
   }
   return true;
 }
@@ -127,30 +134,26 @@ PEERBUS_INLINE bool slot_search::completes_copy(std::int64_t less, step& candida
 PEERBUS_INLINE void slot_search::look_for_copy(std::uint32_t hot, std::int64_t budget,
                                                step& best) const {
   const std::uint32_t expert = experts_[hot];
+  const std::uint32_t count = counts_[expert];
   const std::int64_t limit = rank_load_[ranks_[hot]];
-  const std::int64_t share = share_of(expert, counts_[expert] + 1);
+  const std::int64_t share = share_of(expert, count + 1);
   const std::int64_t less = shares_[expert] - share;
   if (less == 0) return;
   std::int64_t relief = 0;
   for (std::uint32_t s = first_[expert]; s != no_slot; s = next_[s])
     relief += less * (less - 2 * rank_load_[ranks_[s]]);
-  for (const std::uint32_t other : spares_) {
-    const std::size_t rank = ranks_[other];
-    const std::uint32_t given_up = experts_[other];
-    const std::int64_t load = rank_load_[rank];
-    const std::int64_t added = share - shares_[given_up];
-    if (holds(rank, expert) || load + added >= limit) continue;
-    const donor& from = donors_[given_up];
-    step candidate{
-        relief + added * (2 * load + added) + from.change - from.more * (2 * load + from.more),
-        moves_of(rank, expert, given_up), hot, other, false};
-    if (candidate.moves > budget) continue;
-    // What ranks that hold both experts can save at most. Few candidates are looked at further.
-    const std::int64_t both = std::min(counts_[expert], counts_[given_up] - 1);
-    step bound = candidate;
-    bound.change -= 2 * from.more * less * both;
-    if (!is_better(bound, best)) continue;
-    if (completes_copy(less, candidate) && is_better(candidate, best)) best = candidate;
+  for (const spare& from : spares_) {
+    const std::int64_t added = share - from.share;
+    const std::int64_t change = relief + added * (2 * from.load + added) + from.change;
+    // What ranks that hold both experts save at most. Few candidates are looked at further.
+    const std::int64_t saved = 2 * from.more * less * std::min(count, from.others);
+    if (!can_beat(change - saved, best) || from.load + added >= limit) continue;
+    const std::size_t rank = ranks_[from.slot];
+    if (holds(rank, expert)) continue;
+    step candidate{change, moves_of(rank, expert, experts_[from.slot]), hot, from.slot, false};
+    if (candidate.moves <= budget && completes_copy(from, less, candidate) &&
+        is_better(candidate, best))
+      best = candidate;
   }
 }
 
@@ -179,10 +182,10 @@ PEERBUS_INLINE bool slot_search::take_step(std::size_t most_moves) {
   const auto begin = static_cast<std::uint32_t>(rank * rank_slots_);
   const auto budget = static_cast<std::int64_t>(most_moves - moves_);
   step best;
-  look_for_donors();
+  look_for_spares();
   for (std::uint32_t hot = begin; hot < begin + rank_slots_; ++hot) {
-    if (hot - begin >= fixed_slots_) look_for_exchange(hot, budget, best);
     look_for_copy(hot, budget, best);
+    if (hot - begin >= fixed_slots_) look_for_exchange(hot, budget, best);
   }
   if (best.change == 0) return false;
   moves_ += static_cast<std::size_t>(best.moves);
