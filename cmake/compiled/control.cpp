@@ -65,8 +65,14 @@
 #include <peerbus/core/text.ipp>
 #include <peerbus/core/trials.ipp>
 #include <peerbus/core/wait_readable.ipp>
+#include <peerbus/moe/balance/eplb.ipp>
 #include <peerbus/moe/balance/expert_weights.ipp>
+#include <peerbus/moe/balance/incremental.ipp>
+#include <peerbus/moe/balance/load.ipp>
 #include <peerbus/moe/balance/move_plan.ipp>
+#include <peerbus/moe/balance/slot_plan.ipp>
+#include <peerbus/moe/balance/slot_search.ipp>
+#include <peerbus/moe/balance/spread.ipp>
 #include <peerbus/moe/control/arrival_clock.ipp>
 #include <peerbus/moe/control/control_messages.ipp>
 #include <peerbus/moe/control/control_protocol.ipp>

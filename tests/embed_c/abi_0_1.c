@@ -12,6 +12,13 @@
 #define IS(name, value) _Static_assert((name) == (value), "changed: " #name)
 
 /* clang-format off */
+LEAST(peerbus_eplb_args, 96);
+AT(peerbus_eplb_args, planner, 4);
+AT(peerbus_eplb_args, loads, 56);
+AT(peerbus_eplb_args, fixed_slots, 88);
+LEAST(peerbus_eplb_tables, 40);
+AT(peerbus_eplb_tables, physical_to_logical, 8);
+AT(peerbus_eplb_tables, moves, 32);
 LEAST(peerbus_comm_options, 48);
 AT(peerbus_comm_options, struct_bytes, 0);
 AT(peerbus_comm_options, reserved, 4);
@@ -539,6 +546,7 @@ peerbus_code peerbus_examine(int32_t target, const peerbus_call *call, peerbus_f
 peerbus_code peerbus_require(int32_t target, const peerbus_call *call);
 peerbus_code peerbus_nvl_buffer_size_hint(const peerbus_deep_ep_config *config, uint64_t hidden_bytes, uint64_t num_ranks, uint64_t *bytes);
 uint64_t peerbus_ep_buffer_size_hint(uint64_t num_ranks, uint64_t num_max_tokens_per_rank, uint64_t hidden, uint64_t num_topk, uint32_t use_fp8_dispatch, uint32_t allow_multiple_reduction);
+peerbus_code peerbus_eplb_plan(const peerbus_eplb_args *args, const peerbus_eplb_tables *tables);
 peerbus_code peerbus_ep_buffer_create(peerbus_comm *comm, const peerbus_ep_buffer_options *options, peerbus_ep_buffer **buffer);
 void peerbus_ep_buffer_destroy(peerbus_ep_buffer **buffer);
 peerbus_code peerbus_ep_dispatch(peerbus_ep_buffer *buffer, const peerbus_ep_dispatch_args *args, peerbus_ep_received *received);

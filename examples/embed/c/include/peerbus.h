@@ -37,6 +37,7 @@
 #include <peerbus_c/comm.h>
 #include <peerbus_c/deep_ep.h>
 #include <peerbus_c/ep_buffer.h>
+#include <peerbus_c/eplb.h>
 #include <peerbus_c/exchange.h>
 #include <peerbus_c/pp.h>
 #include <peerbus_c/profile.h>

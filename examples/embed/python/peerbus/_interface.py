@@ -4,8 +4,8 @@
 generate_interface.py has written this file from the headers. Change those, and run it.
 """
 
-from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_uint16,
-                    c_uint32, c_uint64, c_uint8, c_void_p)
+from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64,
+                    c_uint16, c_uint32, c_uint64, c_uint8, c_void_p)
 
 from ._struct import Struct
 
@@ -15,8 +15,8 @@ __all__ = ["CommOptions", "Place", "Meeting", "Python", "Origin", "RowUse", "Rec
            "BufferOptions", "LowLatencyDispatchArgs", "LowLatencyReceived", "LowLatencyCombineArgs",
            "Combined", "DispatchLayout", "NormalDispatchArgs", "NormalReceived",
            "NormalCombineArgs", "EpBufferOptions", "EpDispatchArgs", "EpReceived", "EpCombineArgs",
-           "all_gather_function", "rank_function", "interrupt_function", "finding_function",
-           "CONSTANTS", "FUNCTIONS"]
+           "EplbArgs", "EplbTables", "all_gather_function", "rank_function", "interrupt_function",
+           "finding_function", "CONSTANTS", "FUNCTIONS"]
 
 
 class CommOptions(Struct):
@@ -251,6 +251,20 @@ class EpCombineArgs(Struct):
                 ("bias", c_void_p * 2), ("timeout_ns", c_int64)]
 
 
+class EplbArgs(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("planner", c_int32), ("layers", c_uint64),
+                ("experts", c_uint64), ("slots", c_uint64), ("groups", c_uint64),
+                ("nodes", c_uint64), ("ranks", c_uint64), ("loads", c_void_p),
+                ("old_map", c_void_p), ("least_gain", c_double), ("most_moves", c_uint64),
+                ("fixed_slots", c_uint64)]
+
+
+class EplbTables(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32),
+                ("physical_to_logical", POINTER(c_int64)), ("replica_of_slot", POINTER(c_int64)),
+                ("expert_count", POINTER(c_int64)), ("moves", POINTER(c_int64))]
+
+
 CONSTANTS = {
     "PEERBUS_C_MAJOR": 0,
     "PEERBUS_C_MINOR": 1,
@@ -337,6 +351,9 @@ CONSTANTS = {
     "PEERBUS_FINDING_DIFFERS": 2,
     "PEERBUS_FINDING_SET": 3,
     "PEERBUS_FINDING_UNSET": 4,
+    "PEERBUS_EPLB_PUBLISHED": 0,
+    "PEERBUS_EPLB_SPREAD": 1,
+    "PEERBUS_EPLB_INCREMENTAL": 2,
 }
 
 # The functions without their peerbus_: the type of the result, and of each argument.
@@ -466,6 +483,7 @@ FUNCTIONS = {
     "ep_buffer_refuse": (c_int32, [c_void_p, c_char_p, c_int64]),
     "ep_buffer_call_other_form": (c_int32, [c_void_p, c_int64]),
     "fold_rows": (c_int32, [c_void_p, c_void_p, c_void_p]),
+    "eplb_plan": (c_int32, [c_void_p, c_void_p]),
     "pp_create": (c_int32, [c_void_p, c_uint64, c_uint64, c_int64, POINTER(c_void_p)]),
     "pp_destroy": (None, [POINTER(c_void_p)]),
     "pp_send": (c_int32, [c_void_p, c_void_p, c_uint64, c_uint64, c_int64]),

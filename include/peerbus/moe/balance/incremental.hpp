@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/moe/balance/slot_plan.hpp>
+
+namespace peerbus::moe {
+
+/// What `plan_incremental` may do.
+struct incremental_limits {
+  double least_gain = 0.01;            ///< of balancedness; below it the old map stays
+  std::size_t most_moves = SIZE_MAX;   ///< experts that come to a rank that does not hold them
+  std::size_t fixed_slots = 0;         ///< of each rank, the first ones, whose experts stay
+  double enough_balancedness = 0.999;  ///< at which the search ends
+};
+
+/// A plan that begins with an old map.
+struct incremental_plan {
+  slot_plan plan;
+  std::size_t moves = 0;  ///< slots whose expert changes, and whose weights must be copied
+  double before = 1;      ///< balancedness of the old map
+  double after = 1;       ///< balancedness of the plan, `before` if nothing moves
+};
+
+/// Plans one layer by few changes of the map in use. `loads` is [experts]. `old_map` is [slots],
+/// the expert of each slot, in which no rank holds an expert twice. Each change lightens the
+/// hottest rank: two ranks exchange experts, or an expert that has several slots gives one up. The
+/// changes that gain most per move come first, so that a small budget is spent well. An expert that
+/// stays on its rank stays in its slot. No rank of the plan holds an expert twice. The replicas of
+/// an expert are numbered in the order of their slots, those in fixed slots first.
+///
+/// Throws: `error` invalid_argument if a load is negative or not finite, if `least_gain` is
+/// negative or not a number, if a rank has fewer than `fixed_slots` slots, or if `old_map` is
+/// illegal: its slots are no multiple of `rank_count`, a slot names no expert, or an expert has no
+/// slot, or two slots of one rank.
+///
+/// Cost: allocates ranks x experts bytes; each change looks at each slot for each slot of a rank.
+///
+/// Threads: any; the result depends on the arguments only, and is the same on all machines.
+[[nodiscard]] incremental_plan plan_incremental(std::span<const double> loads,
+                                                std::span<const std::uint32_t> old_map,
+                                                std::size_t rank_count,
+                                                const incremental_limits& limits = {});
+
+}  // namespace peerbus::moe
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/balance/incremental.ipp>  // IWYU pragma: keep
+#endif

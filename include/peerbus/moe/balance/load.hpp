@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ranges>
+#include <span>
+#include <vector>
+
+#include <peerbus/core/compiled.hpp>
+
+namespace peerbus::moe {
+
+/// Returns the sum of loads for each expert, such as the tokens that were counted: [experts].
+/// `samples` has one row of `experts` counters after another, of any type of number.
+/// Cost: allocates.
+template <std::ranges::random_access_range Samples>
+[[nodiscard]] std::vector<double> sum_of_loads(const Samples& samples, std::size_t experts) {
+  std::vector<double> sums(experts);
+  for (std::size_t i = 0; i < std::ranges::size(samples); ++i)
+    sums[i % experts] += static_cast<double>(samples[i]);
+  return sums;
+}
+
+/// Returns the load of each rank: [ranks]. The replicas of an expert share its load equally.
+/// `loads` is [experts], `physical_to_logical` is [slots] with the expert of each slot, and rank r
+/// has the slots from r x slots / `rank_count` on.
+///
+/// Throws: `error` invalid_argument if a load is negative or not finite, if a slot names no expert,
+/// if an expert with load has no slot, or if `rank_count` is 0 or does not divide the slots.
+///
+/// Cost: allocates.
+[[nodiscard]] std::vector<double> rank_loads(std::span<const double> loads,
+                                             std::span<const std::uint32_t> physical_to_logical,
+                                             std::size_t rank_count);
+
+/// Returns the mean of `loads_of_ranks` divided by their maximum: 1 if all ranks have equal loads,
+/// 1 / ranks if one rank has everything. Returns 1 if there is no load at all.
+[[nodiscard]] double balancedness(std::span<const double> loads_of_ranks) noexcept;
+
+namespace detail {
+
+/// Throws: `error` invalid_argument, beginning with `planner`, unless there are loads, and all are
+/// finite and 0 or more.
+void require_loads(const char* planner, std::span<const double> loads);
+
+}  // namespace detail
+
+}  // namespace peerbus::moe
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/balance/load.ipp>  // IWYU pragma: keep
+#endif

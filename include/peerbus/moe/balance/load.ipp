@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include <peerbus/core/error.hpp>
+#include <peerbus/moe/balance/load.hpp>
+
+namespace peerbus::moe {
+
+namespace detail {
+
+PEERBUS_INLINE void require_loads(const char* planner, std::span<const double> loads) {
+  if (loads.empty())
+    throw error{errc::invalid_argument, concat(planner, ": loads is empty, expected experts")};
+  for (std::size_t e = 0; e < loads.size(); ++e)
+    if (!(loads[e] >= 0 && loads[e] <= std::numeric_limits<double>::max()))
+      throw error{errc::invalid_argument, concat(planner, ": the load of expert ", e, " is ",
+                                                 loads[e], ", expected 0 or more, and finite")};
+}
+
+}  // namespace detail
+
+PEERBUS_INLINE std::vector<double> rank_loads(std::span<const double> loads,
+                                              std::span<const std::uint32_t> physical_to_logical,
+                                              std::size_t rank_count) {
+  detail::require_loads("rank_loads", loads);
+  const std::size_t slots = physical_to_logical.size();
+  if (rank_count == 0 || slots % rank_count != 0)
+    throw error{errc::invalid_argument,
+                concat("rank_loads: ", slots, " slots on ", rank_count,
+                       " ranks, expected 1 rank or more, and a multiple of the ranks")};
+  std::vector<std::uint32_t> replicas(loads.size());
+  for (std::size_t s = 0; s < slots; ++s) {
+    if (physical_to_logical[s] >= loads.size())
+      throw error{errc::invalid_argument,
+                  concat("rank_loads: physical_to_logical[", s, "] is ", physical_to_logical[s],
+                         ", expected 0 to ", loads.size() - 1)};
+    ++replicas[physical_to_logical[s]];
+  }
+  for (std::size_t e = 0; e < loads.size(); ++e)
+    if (replicas[e] == 0 && loads[e] > 0)
+      throw error{errc::invalid_argument, concat("rank_loads: expert ", e, " has the load ",
+                                                 loads[e], " and no slot, expected one or more")};
+  std::vector<double> sums(rank_count);
+  for (std::size_t s = 0; s < slots; ++s) {
+    const std::uint32_t expert = physical_to_logical[s];
+    sums[s / (slots / rank_count)] += loads[expert] / replicas[expert];
+  }
+  return sums;
+}
+
+PEERBUS_INLINE double balancedness(std::span<const double> loads_of_ranks) noexcept {
+  if (loads_of_ranks.empty()) return 1;
+  const double most = *std::ranges::max_element(loads_of_ranks);
+  if (most <= 0) return 1;
+  const double sum = std::accumulate(loads_of_ranks.begin(), loads_of_ranks.end(), 0.0);
+  return sum / static_cast<double>(loads_of_ranks.size()) / most;
+}
+
+}  // namespace peerbus::moe

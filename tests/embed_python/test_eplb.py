@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: MIT
+"""peerbus.eplb: plans of where experts lie, in the forms of EPLB, vLLM and SGLang."""
+
+import collections
+import enum
+import importlib.util
+import math
+import types
+import unittest
+
+import numpy
+
+import peerbus
+from peerbus import eplb
+from peerbus.eplb import sglang, vllm
+from ranks import main, raises
+
+# The example of EPLB's README, whose result is printed there as well.
+WEIGHT = [[90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86],
+          [20, 107, 104, 64, 19, 197, 187, 157, 172, 86, 16, 27]]
+PLAN = [[5, 6, 5, 7, 8, 4, 3, 4, 10, 9, 10, 2, 0, 1, 11, 1],
+        [7, 10, 6, 8, 6, 11, 8, 9, 2, 4, 5, 1, 5, 0, 3, 1]]
+# By eplb.py at d52c72d with torch 2.6 and a stable sort.
+COUNT = [[1, 2, 1, 1, 2, 2, 1, 1, 1, 1, 2, 1], [1, 2, 1, 1, 1, 2, 2, 1, 2, 1, 1, 1]]
+SLOTS = [[[12, -1], [15, 13], [11, -1], [6, -1], [7, 5], [0, 2], [1, -1], [3, -1], [4, -1], [9, -1],
+          [8, 10], [14, -1]],
+         [[13, -1], [15, 11], [8, -1], [14, -1], [9, -1], [10, 12], [2, 4], [0, -1], [6, 3], [7, -1],
+          [1, -1], [5, -1]]]
+GLOBAL = [[10, 6, 10, 7, 0, 2, 11, 4, 5, 9, 5, 4, 8, 3, 1, 1],
+          [1, 10, 2, 4, 5, 11, 5, 0, 6, 7, 6, 3, 8, 8, 9, 7]]
+
+Topology = collections.namedtuple("Topology", "num_groups num_nodes num_ranks")
+
+
+def zipf(layers, experts, exponent, seed):
+    """Returns loads [layers, experts] that fall off as a power of the popularity, in random orders."""
+    numbers = numpy.random.RandomState(seed)
+    falling = numpy.floor(1e6 * numpy.arange(1, experts + 1.0) ** -exponent)
+    return numpy.stack([numbers.permutation(falling) for _ in range(layers)])
+
+
+def context(load_window, old_map, topology):
+    """Returns what vLLM passes to a policy."""
+    return types.SimpleNamespace(load_window_cpu=load_window, physical_to_logical_map_cpu=old_map,
+                                 topology=topology, num_replicas=old_map.shape[1], cpu_group=None)
+
+
+class Tests(unittest.TestCase):
+    def check_legal(self, phy2log, log2phy, count, ranks):
+        """Checks tables of all layers: the maps are inverse, each expert has a slot, and no rank has one
+        twice."""
+        layers, slots = phy2log.shape
+        self.assertEqual(log2phy.shape, count.shape + (count.max(),))
+        for layer in range(layers):
+            for expert, places in enumerate(log2phy[layer].tolist()):
+                used = places[:count[layer, expert]]
+                self.assertGreaterEqual(len(used), 1)
+                self.assertEqual(set(places[len(used):]) - {-1}, set())
+                self.assertEqual({phy2log[layer, slot] for slot in used}, {expert})
+            self.assertEqual(sorted(slot for places in log2phy[layer].tolist() for slot in places
+                                    if slot >= 0), list(range(slots)))
+            for of_rank in phy2log[layer].reshape(ranks, -1).tolist():
+                self.assertEqual(len(set(of_rank)), len(of_rank))
+
+    def test_published_plans(self):
+        found = eplb.rebalance_experts(numpy.array(WEIGHT), 16, 4, 2, 8)
+        self.assertEqual(len(found), 3)
+        for table, expected in zip(found, (PLAN, SLOTS, COUNT)):
+            self.assertIs(type(table), numpy.ndarray)
+            self.assertEqual(table.dtype, numpy.int64)
+            self.assertEqual(table.tolist(), expected)
+        for kind in (numpy.int32, numpy.uint64, numpy.float32, numpy.float64, list):
+            weight = WEIGHT if kind is list else numpy.array(WEIGHT, kind)
+            named = eplb.rebalance_experts(weight=weight, num_replicas=16, num_groups=4, num_nodes=2,
+                                           num_gpus=8)
+            self.assertEqual(named[0].tolist(), PLAN)
+        across = numpy.array(WEIGHT).T.copy().T  # With gaps.
+        self.assertEqual(eplb.rebalance_experts(across, 16, 4, 2, 8)[0].tolist(), PLAN)
+        self.assertEqual(eplb.rebalance_experts(across, 16, 3, 2, 8)[0].tolist(), GLOBAL)
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "no torch")
+    def test_torch(self):
+        import torch
+        for dtype in (torch.int64, torch.float32, torch.bfloat16):
+            found = eplb.rebalance_experts(torch.tensor(WEIGHT, dtype=dtype), 16, 4, 2, 8)
+            for table, expected in zip(found, (PLAN, SLOTS, COUNT)):
+                self.assertEqual((type(table), table.dtype), (torch.Tensor, torch.int64))
+                self.assertEqual(table.tolist(), expected)
+        weight = torch.from_numpy(zipf(2, 32, 1, 1))
+        old = eplb.plan_spread(weight, 40, 8)[0]
+        self.assertEqual(eplb.balancedness(weight, old, 8).shape, (2,))
+        policy = vllm.EplbPolicy()
+        plan = policy.plan_rebalance(context(weight.flip(1)[None], old, Topology(1, 1, 8)),
+                                     policy.create_state(2))
+        self.assertEqual((type(plan.physical_to_logical_map), plan.physical_to_logical_map.shape),
+                         (torch.Tensor, old.shape))
+        self.assertEqual(type(sglang.rebalance_experts(weight[None], 40, 5, None, 1, "deepseek")[2]),
+                         torch.Tensor)
+
+    def test_spread(self):
+        weight = zipf(20, 256, 1.0, 2)
+        tables = eplb.plan_spread(weight, 320, 64)
+        self.check_legal(*tables, ranks=64)
+        self.assertGreaterEqual(eplb.balancedness(weight, tables[0], 64).min(), 0.98)
+
+    def test_incremental(self):
+        weight = zipf(8, 64, 1.0, 3)
+        old = eplb.plan_spread(weight, 80, 16)[0]
+        now = weight * numpy.random.RandomState(4).uniform(0.5, 2, weight.shape)
+        for most_moves in (1, 8, None):
+            found = eplb.plan_incremental(now, old, 16, most_moves=most_moves)
+            self.check_legal(*found[:3], ranks=16)
+            changed = (found.physical_to_logical_map != old).sum(1)
+            self.assertEqual(changed.tolist(), found.moves.tolist())
+            self.assertLessEqual(found.moves.max(), most_moves or 80)
+            before, after = (eplb.balancedness(now, plan, 16)
+                             for plan in (old, found.physical_to_logical_map))
+            moved = found.moves > 0
+            self.assertGreater((after - before)[moved].min(initial=1), 0.0099)
+        self.assertTrue(moved.all())
+        kept = eplb.plan_incremental(now, old, 16, least_gain=1)
+        self.assertEqual(kept.physical_to_logical_map.tolist(), old.tolist())
+        self.assertEqual(kept.moves.tolist(), [0] * 8)
+        masters = numpy.arange(80).reshape(16, 5) - numpy.arange(16)[:, None]  # And the next rank's first.
+        masters[:, 4] %= 64
+        masters = numpy.repeat(masters.reshape(1, 80), 8, 0)
+        found = eplb.plan_incremental(now, masters, 16, fixed_slots=4)
+        self.check_legal(*found[:3], ranks=16)
+        self.assertTrue((found.physical_to_logical_map != masters)[:, 4::5].any())
+        self.assertEqual(found.logical_to_physical_map[:, :, 0].tolist(),
+                         [[expert + expert // 4 for expert in range(64)]] * 8)
+
+    def test_balancedness(self):
+        self.assertEqual(eplb.balancedness([[4, 1, 3], [0, 0, 0]], [[0, 1, 0, 2]] * 2, 2).tolist(), [0.8, 1])
+
+    def test_refusals(self):
+        wrong = peerbus.InvalidArgument
+        weight = numpy.array(WEIGHT)
+        plan = eplb.rebalance_experts
+        for arguments, says in (((weight, 17, 4, 2, 8), "17 slots (num_replicas) on 8 ranks (num_gpus)"),
+                                ((weight, 8, 4, 2, 8), "num_replicas is 8 for 12 experts"),
+                                ((weight, 16, 5, 1, 8), "12 experts in 5 groups (num_groups)"),
+                                ((weight, 18, 4, 2, 3), "3 ranks (num_gpus) in 2 nodes (num_nodes)"),
+                                ((weight, 16, 0, 1, 8), "0 groups (num_groups)"),
+                                ((weight, 16, 4, 2, 0), "0 ranks (num_gpus)"),
+                                ((weight, -16, 4, 2, 8), "num_replicas is -16"),
+                                ((weight, 1 << 40, 4, 2, 8), "less than 2**31"),
+                                ((-weight, 16, 4, 2, 8), "the load of expert 0 is -90"),
+                                ((weight * math.nan, 16, 4, 2, 8), "the load of expert 0 is"),
+                                ((weight[0], 16, 4, 2, 8), "weight has 1 dimensions, expected 2")):
+            raises(wrong, says, plan, *arguments)
+        raises(TypeError, "weight has", plan, weight.astype(str), 16, 4, 2, 8)
+        raises(wrong, "17 slots (num_replicas) on 8", eplb.plan_spread, weight, 17, 8)
+        raises(wrong, "13 slots per rank for 12 experts", eplb.plan_spread, weight, 26, 2)
+        old = eplb.plan_spread(weight, 16, 8)[0]
+        raises(wrong, "old_map is [1, 16]", eplb.plan_incremental, weight, old[:1], 8)
+        raises(wrong, "old_map[0] is", eplb.plan_incremental, weight, old - 100, 8)
+        twice = old.copy()
+        twice[1, 4] = twice[1, 5]
+        raises(wrong, f"old_map has expert {twice[1, 5]} twice on rank 2", eplb.plan_incremental, weight,
+               twice, 8)
+        raises(wrong, "least_gain is -1", eplb.plan_incremental, weight, old, 8, -1)
+        raises(wrong, "most_moves is 0", eplb.plan_incremental, weight, old, 8, 0, 0)
+        raises(wrong, "fixed_slots is 3", eplb.plan_incremental, weight, old, 8, 0, None, 3)
+        raises(TypeError, "old_map has float64", eplb.plan_incremental, weight, old * 0.5, 8)
+        raises(wrong, "expected a multiple of the ranks", eplb.balancedness, weight, old, 3)
+        raises(wrong, "expected 0 to 11", eplb.balancedness, weight, old + 1, 8)
+
+    def test_sglang(self):
+        steps = numpy.array([WEIGHT, WEIGHT]) // 2 + numpy.array([[[0]], [[1]]]) * (numpy.array(WEIGHT) % 2)
+        self.assertEqual(steps.sum(0).tolist(), WEIGHT)
+        member = enum.Enum("EplbAlgorithm", "deepseek deepseek_hierarchical deepseek_vec")
+        for algorithm in ("deepseek_hierarchical", member.deepseek_hierarchical):
+            found = sglang.rebalance_experts(tokens_per_expert=steps, num_physical_experts=16,
+                                             num_local_physical_experts=2, num_groups=4, num_nodes=2,
+                                             algorithm=algorithm)
+            self.assertEqual([table.tolist() for table in found], [PLAN, SLOTS, COUNT])
+        self.assertEqual(sglang.rebalance_experts(steps, 16, 2, 4, 2, "deepseek")[0].tolist(), GLOBAL)
+        self.assertEqual(sglang.rebalance_experts(steps, 16, 2, None, 1, "deepseek")[0].tolist(), GLOBAL)
+        self.check_legal(*sglang.rebalance_experts(steps, 16, 2, 4, 2, "spread"), ranks=8)
+        raises(peerbus.InvalidArgument, "expected one of deepseek, deepseek_hierarchical, spread",
+               sglang.rebalance_experts, steps, 16, 2, 4, 2, member.deepseek_vec)
+        raises(peerbus.InvalidArgument, "multiple of num_local_physical_experts, 3",
+               sglang.rebalance_experts, steps, 16, 3, 4, 2, "deepseek")
+
+    def test_vllm_older_form(self):
+        plan = vllm.EplbPolicy.rebalance_experts(numpy.array(WEIGHT), 16, 4, 2, 8)
+        self.assertEqual(plan.tolist(), PLAN)
+        self.assertEqual(vllm.EplbPolicy.rebalance_experts(numpy.array(WEIGHT), 16, 0, 1, 8).tolist(), GLOBAL)
+        # The experts of each rank lie the other way round: those that stay keep their slots.
+        old = plan.reshape(2, 8, 2)[:, :, ::-1].reshape(2, 16)
+        kept = vllm.EplbPolicy.rebalance_experts(numpy.array(WEIGHT), 16, 4, 2, 8, old)
+        self.assertEqual(kept.tolist(), old.tolist())
+        other = old.copy()
+        other[0, 0] = 0  # It was expert 6, which must come again, beside 5, which stays.
+        self.assertEqual(vllm.EplbPolicy.rebalance_experts(numpy.array(WEIGHT), 16, 4, 2, 8, other).tolist(),
+                         old.tolist())
+        fewer = vllm.EplbPolicy.rebalance_experts(numpy.array(WEIGHT), 16, 4, 2, 8, old[:, :12])
+        self.assertEqual(fewer.tolist(), PLAN)
+
+    def test_vllm_policy(self):
+        loads = zipf(3, 64, 1.0, 5)
+        old = eplb.plan_spread(loads, 80, 16)[0]
+        now = loads * numpy.random.RandomState(6).uniform(0.5, 2, loads.shape)
+        window = numpy.stack([now * 0.25, now * 0.75])
+        topology = Topology(1, 1, 16)
+        before = eplb.balancedness(now, old, 16)
+        for algorithm in vllm.ALGORITHMS:
+            policy = vllm.EplbPolicy(algorithm, most_moves=40)
+            state = policy.create_state(3)
+            plan = policy.plan_rebalance(context(window, old, topology), state)
+            self.assertEqual(state.commits, [0, 0, 0])
+            self.assertGreater((eplb.balancedness(now, plan.physical_to_logical_map, 16) - before).min(), 0)
+            for layer in (0, 2, 0):
+                policy.on_layer_committed(state, plan, layer)
+            self.assertEqual(state.commits, [2, 0, 1])
+        policy = vllm.EplbPolicy(most_moves=4)
+        few = policy.plan_rebalance(context(window, old, topology), policy.create_state(3))
+        self.assertLessEqual((few.physical_to_logical_map != old).sum(1).max(), 4)
+        twice = old.copy()
+        twice[1, :5] = twice[1, 0]  # Layer 1 is planned anew.
+        plan = policy.plan_rebalance(context(window, twice, topology), policy.create_state(3))
+        self.assertEqual(plan.physical_to_logical_map[1].tolist(),
+                         eplb.plan_spread(window.sum(0)[1:2], 80, 16)[0][0].tolist())
+        self.assertLessEqual((plan.physical_to_logical_map != old).sum(1)[[0, 2]].max(), 4)
+        raises(peerbus.InvalidArgument, "expected a multiple of the ranks", policy.plan_rebalance,
+               context(window, old, Topology(1, 1, 7)), policy.create_state(3))
+        raises(peerbus.InvalidArgument, "physical_to_logical_map_cpu is [2, 80]", policy.plan_rebalance,
+               context(window, old[:2], topology), policy.create_state(3))
+        raises(peerbus.InvalidArgument, "expected one of incremental, spread, published", vllm.EplbPolicy,
+               "flashlb")
+
+
+if __name__ == "__main__":
+    main(globals())
