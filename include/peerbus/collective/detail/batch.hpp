@@ -110,6 +110,7 @@ class batch {
   std::size_t left_ = 0;                    // Messages that are not complete.
   std::size_t idle_ = 0;                    // Waits since anything moved.
   std::optional<difference> difference_{};  // The first one.
+  peerbus::detail::activity_line::begun activity_;
 };
 
 }  // namespace peerbus::collective::detail
