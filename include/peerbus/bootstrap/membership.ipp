@@ -241,7 +241,8 @@ PEERBUS_INLINE void membership::watch(rank_id peer) {
 
 PEERBUS_INLINE void membership::notice_ended() const noexcept {
   // A child by fork has the epoll set and the connections in common with its parent.
-  if (!is_here()) return;
+  const bool is_shared = news_ != nullptr || watched_;
+  if (is_shared && !is_here()) return;
   own_activity().beat();
   if (news_ != nullptr) news_->look();
   if (!watched_) return;
