@@ -3,6 +3,8 @@
 
 #include <chrono>
 
+#include <peerbus/bootstrap/activity.hpp>
+#include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/communicator/survivors.hpp>
 #include <peerbus/core/wait.hpp>

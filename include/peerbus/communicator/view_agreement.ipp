@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/communicator/view_agreement.hpp>
 #include <peerbus/core/fnv_hash.hpp>

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/failure.hpp>

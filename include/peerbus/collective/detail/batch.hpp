@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/channels.hpp>
 #include <peerbus/collective/detail/channel_memory.hpp>

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 
+#include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/collective/channel_map.hpp>
 #include <peerbus/collective/detail/batch.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
