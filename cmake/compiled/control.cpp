@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <peerbus/bootstrap/activity.ipp>
 #include <peerbus/bootstrap/agreement.ipp>
 #include <peerbus/bootstrap/bootstrap.ipp>
 #include <peerbus/bootstrap/by_all_gather.ipp>

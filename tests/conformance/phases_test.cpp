@@ -271,14 +271,18 @@ TEST_CASE_TEMPLATE("a rank that does not come to a half is named", Group, direct
         std::vector<bf16> out(on.mine(1).tokens.size());
         if (combining) {
           on.moe.combine_send(a);
-          test::expect_error(errc::timed_out, {"combine 1: waited for outputs of rank 0"},
-                             [&] { on.moe.combine_recv(a, out, {.until = soon()}); });
+          test::expect_error(
+              errc::timed_out,
+              {"combine 1: waited ", " for outputs of rank 0 (epoch 0, expected 1; "},
+              [&] { on.moe.combine_recv(a, out, {.until = soon()}); });
           test::expect_error(errc::poisoned, {"combine_recv"},
                              [&] { on.moe.combine_recv(a, out); });
         } else {
           const auto second = on.send(2);
-          test::expect_error(errc::timed_out, {"dispatch 2: waited for counts of rank 0"},
-                             [&] { (void)on.moe.dispatch_recv(second, {.until = soon()}); });
+          test::expect_error(
+              errc::timed_out,
+              {"dispatch 2: waited ", " for counts of rank 0 (epoch 0, expected 2; "},
+              [&] { (void)on.moe.dispatch_recv(second, {.until = soon()}); });
           test::expect_error(errc::poisoned, {"dispatch_recv"},
                              [&] { (void)on.moe.dispatch_recv(second); });
           test::expect_error(errc::poisoned, {"dispatch"}, [&] { (void)on.send(3); });

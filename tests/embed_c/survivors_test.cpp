@@ -75,6 +75,16 @@ void go_on(peerbus_comm* comm) {
   if (rank == 0) ::raise(SIGKILL);
   fails(peerbus_combine(exchange, received.ticket, &sum), PEERBUS_PEER_DEAD, "rank 0 died");
   expect_equal(peerbus_comm_rank_state(comm, 0), 2, "state of rank 0");
+  peerbus_last_seen seen{};
+  seen.struct_bytes = sizeof seen;
+  ok(peerbus_comm_last_seen(comm, 0, &seen), "last_seen");
+  expect_equal(seen.is_known, 1, "rank 0 seen");
+  expect_equal(std::string{seen.operation}, "barrier", "operation of rank 0");
+  expect_equal(std::string{seen.phase}, "", "phase of rank 0");
+  expect_equal(seen.number, std::uint64_t{1}, "barrier of rank 0");
+  expect_equal(seen.is_over, 1, "end of the wait of rank 0");
+  test::expect(seen.heard_ns >= 0 && seen.since_ns >= seen.heard_ns, "times of rank 0");
+  fails(peerbus_comm_last_seen(comm, 4, &seen), PEERBUS_INVALID_ARGUMENT, "below the number");
   expect_equal(peerbus_comm_is_member(comm, 0), 1, "membership of rank 0");
   constexpr std::uint64_t gone = 0;
   if (rank == 1)
@@ -175,6 +185,7 @@ TEST_CASE("ranks of C go on without one that was killed") {
   CHECK(peerbus_comm_view(nullptr) == 0);
   CHECK(peerbus_comm_is_member(nullptr, 0) == 0);
   CHECK(peerbus_comm_rank_state(nullptr, 0) == -1);
+  CHECK(peerbus_comm_last_seen(nullptr, 0, nullptr) == PEERBUS_INVALID_ARGUMENT);
   CHECK(peerbus_comm_continue(nullptr, 0) == PEERBUS_INVALID_ARGUMENT);
 }
 

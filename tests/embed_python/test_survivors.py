@@ -52,6 +52,9 @@ def by_exchange():
         die()
     raises(peerbus.PeerDead, "rank 2 died", exchange.combine, received, len(x))
     raises(peerbus.Poisoned, "rank 2 died", comm.barrier)
+    seen = comm.last_seen(2)
+    assert seen[:4] == ("barrier", "", 1, True) and 0 <= seen.heard <= seen.since
+    raises(ValueError, "below the number of ranks", comm.last_seen, 4)
     assert comm.health()[2] == "died" and comm.view == (0, (0, 1, 2, 3))
     view = comm.continue_without([2]) if comm.rank == 0 else comm.continue_without_the_dead()
     assert view == (1, (0, 1, 3))

@@ -440,7 +440,7 @@ void check_time_out(std::size_t ranks) {
     test::expect_error(
         errc::timed_out,
         {"dispatch 2", peerbus::moe::slot_layout<Layout> ? "rows" : "counts",
-         rank_text(absent.index()) + " (epoch 1, expected 2)"},
+         rank_text(absent.index()) + " (epoch 1, expected 2; "},
         [&] { (void)moe.dispatch(mine.token_span(), mine.route(), {.until = short_time}); });
     test::expect_error(errc::poisoned, {"dispatch 2", "epoch 1"},
                        [&] { (void)moe.dispatch(mine.token_span(), mine.route()); });
@@ -472,7 +472,7 @@ void check_time_out_in_combine(std::size_t ranks) {
     }
     std::vector<bf16> out(mine.tokens.size());
     test::expect_error(
-        errc::timed_out, {"combine 1", "outputs", "rank 0 (epoch 0, expected 1)"}, [&] {
+        errc::timed_out, {"combine 1", "outputs", "rank 0 (epoch 0, expected 1; "}, [&] {
           moe.combine(got, out, {.until = peerbus::deadline::after(std::chrono::milliseconds{50})});
         });
     test::expect_error(errc::poisoned, {"combine 1"}, [&] { moe.combine(got, out); });

@@ -151,7 +151,7 @@ TEST_CASE("a rank that left ends a call that measures its waits, long before the
     const call mine{comm.rank().index()};
     std::vector<std::int64_t> waited(comm.size());
     test::expect_error(
-        errc::peer_dead, {"waited for counts of", "rank 1 (epoch 0, expected 1)"},
+        errc::peer_dead, {"dispatch 1: waited ", " for counts of rank 1 (epoch 0, expected 1; "},
         [&] { static_cast<void>(moe.dispatch(mine.tokens, mine.route(), {.waited = waited})); });
     test::expect(waited[late] > 0, "the wait for the rank that left");
   };
@@ -168,11 +168,13 @@ TEST_CASE("a rank that is missing at the deadline has the wait so far") {
     if (comm.rank().index() == late) return all.meet();
     const call mine{comm.rank().index()};
     entries waited{};
-    test::expect_error(errc::timed_out, {"waited for counts of", "rank 1"}, [&] {
-      const auto until = peerbus::deadline::after(50ms);
-      static_cast<void>(
-          moe.dispatch(mine.tokens, mine.route(), {.until = until, .waited = waited}));
-    });
+    test::expect_error(errc::timed_out,
+                       {"dispatch 1: waited ", " for counts of ", "rank 1 (epoch 0, expected 1; "},
+                       [&] {
+                         const auto until = peerbus::deadline::after(50ms);
+                         static_cast<void>(moe.dispatch(mine.tokens, mine.route(),
+                                                        {.until = until, .waited = waited}));
+                       });
     test::expect(waited[late] > 0, "the wait for the missing rank");
     test::expect_equal(waited[comm.rank().index()], 0, "what a rank waited for itself");
     all.meet();

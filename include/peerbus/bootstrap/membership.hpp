@@ -11,9 +11,11 @@
 #include <string>
 #include <vector>
 
+#include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/function_ref.hpp>
 #include <peerbus/core/home_process.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/unique_fd.hpp>
@@ -56,6 +58,11 @@ class membership_source {
 /// The former name of `membership_source`.
 using membership_news [[deprecated("use membership_source")]] = membership_source;
 
+namespace detail {
+/// The longest list of ranks in a message.
+inline constexpr std::size_t most_listed = 8;
+}  // namespace detail
+
 /// The states of a group's ranks: which ranks run, have left or have failed. Waiting operations
 /// read them every few milliseconds, but never on the fast path.
 ///
@@ -75,11 +82,12 @@ class membership {
   /// Makes the membership of ranks that share memory. `states` has `size` words, one per rank, in
   /// memory that all ranks share, and `owner` keeps that memory alive. `processes` holds a pidfd
   /// per rank. An entry is empty if there is nothing to watch: a thread, the caller itself, or a
-  /// kernel without pidfds.
+  /// kernel without pidfds. `lines` holds a place per rank, which `owner` keeps alive, too, where
+  /// ranks write what they do; if it is empty, they do not see each other's.
   /// Throws: `error` system if the kernel refuses to watch a process, for example because no file
   /// descriptor is left.
   membership(rank_id rank, std::size_t size, state_word* states, std::shared_ptr<void> owner,
-             std::vector<unique_fd> processes);
+             std::vector<unique_fd> processes, std::vector<detail::activity_line*> lines = {});
 
   /// Makes the membership of ranks that share no memory. `news` owns `states`, `size` words, one
   /// per rank, and keeps them up to date. The membership keeps `news` alive.
@@ -153,6 +161,28 @@ class membership {
   /// "rank 0 runs".
   [[nodiscard]] std::string fate(rank_id peer) const;
 
+  /// Returns the place where this rank writes what it does. Waits for other ranks use it.
+  [[nodiscard]] detail::activity_line& own_activity() const noexcept { return *own_line_; }
+
+  /// Returns the places of `ranks`, for a membership of these ranks alone. Empty if the ranks do
+  /// not share them.
+  [[nodiscard]] std::vector<detail::activity_line*> lines_of(std::span<const rank_id> ranks) const;
+
+  /// Returns what `rank` was last seen doing. Nothing if it has not waited for others yet, or if it
+  /// shares no memory with this rank, as on another host. Changes by itself, and alters no result.
+  /// Cost: a clock read without a system call.
+  [[nodiscard]] std::optional<activity> last_seen(rank_id rank) const noexcept;
+
+  /// Returns `last_seen` in words, for messages: "last heard 4.9 s ago, waiting for rows of
+  /// dispatch 17". Empty if it shares no memory with this rank.
+  [[nodiscard]] std::string describe_last_seen(rank_id peer) const;
+
+  /// Lists `awaited`, the ranks that a wait misses, for its error: each with `what(rank)` and what
+  /// it was last seen doing, as "rank 1 (epoch 0, expected 1; not heard yet), rank 3 (...)". After
+  /// 8 ranks the list is cut.
+  [[nodiscard]] std::string describe_awaited(std::span<const rank_id> awaited,
+                                             detail::function_ref<std::string(rank_id)> what) const;
+
   /// Describes the other ranks that have ended, for messages. Ranks that ended only because another
   /// rank was gone are left out, so that the cause can be seen, unless there are no others. After 8
   /// ranks the list is cut. Empty if all ranks run that are not excluded.
@@ -173,7 +203,8 @@ class membership {
   /// of ranks. With a system call per rank, hundreds of waiting ranks would use up a few cores.
   void watch(rank_id peer);
 
-  /// Updates `ended_` from the epoll set, and the state words from the news.
+  /// Updates `ended_` from the epoll set, and the state words from the news. As waits that go on
+  /// ask for states from time to time, it is also a sign of life of this rank.
   void notice_ended() const noexcept;
 
   /// Returns the state of `peer` as `state` does, without a new poll. Reads `ended_` before the
@@ -190,6 +221,9 @@ class membership {
   std::shared_ptr<void> owner_;
   membership_source* news_ = nullptr;  ///< null if ranks share the state words
   std::vector<unique_fd> processes_;
+  std::vector<detail::activity_line*> lines_;  ///< [ranks]; empty if ranks do not share them
+  detail::activity_line unshared_;             ///< that of this rank, if they do not
+  detail::activity_line* own_line_;
   unique_fd watched_;
   std::unique_ptr<std::atomic<bool>[]> ended_;
   std::unique_ptr<std::atomic<bool>[]> excluded_;

@@ -23,12 +23,15 @@
 namespace peerbus {
 
 PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word* states,
-                                      std::shared_ptr<void> owner, std::vector<unique_fd> processes)
+                                      std::shared_ptr<void> owner, std::vector<unique_fd> processes,
+                                      std::vector<detail::activity_line*> lines)
     : rank_{rank},
       size_{size},
       states_{states},
       owner_{std::move(owner)},
       processes_{std::move(processes)},
+      lines_{std::move(lines)},
+      own_line_{lines_.empty() ? &unshared_ : lines_[rank.index()]},
       ended_{std::make_unique<std::atomic<bool>[]>(size)},
       excluded_{std::make_unique<std::atomic<bool>[]>(size)} {
   processes_.resize(size_);
@@ -148,6 +151,41 @@ PEERBUS_ERROR_PATH std::string membership::fate(rank_id peer) const {
   return detail::concat(peer, ending);
 }
 
+PEERBUS_INLINE std::vector<detail::activity_line*> membership::lines_of(
+    std::span<const rank_id> ranks) const {
+  std::vector<detail::activity_line*> found;
+  if (lines_.empty()) return found;
+  found.reserve(ranks.size());
+  for (const rank_id rank : ranks) found.push_back(lines_[rank.index()]);
+  return found;
+}
+
+PEERBUS_INLINE std::optional<activity> membership::last_seen(rank_id rank) const noexcept {
+  if (rank == rank_) return own_activity().read();
+  return rank.index() < lines_.size() ? lines_[rank.index()]->read() : std::nullopt;
+}
+
+PEERBUS_ERROR_PATH std::string membership::describe_last_seen(rank_id peer) const {
+  if (peer.index() >= lines_.size()) return {};
+  const auto seen = last_seen(peer);
+  if (!seen) return "not heard yet";
+  return detail::concat("last heard ", detail::describe_span(deadline::saturated(seen->heard)),
+                        " ago, ", peerbus::describe(*seen));
+}
+
+PEERBUS_ERROR_PATH std::string membership::describe_awaited(
+    std::span<const rank_id> awaited, detail::function_ref<std::string(rank_id)> what) const {
+  std::string text;
+  for (const rank_id peer : awaited.first(std::min(awaited.size(), detail::most_listed))) {
+    text += detail::concat(text.empty() ? "" : ", ", peer, " (", what(peer));
+    if (const auto seen = describe_last_seen(peer); !seen.empty()) text += "; " + seen;
+    text += ")";
+  }
+  if (awaited.size() > detail::most_listed)
+    text += detail::concat(" and ", awaited.size() - detail::most_listed, " more");
+  return text;
+}
+
 PEERBUS_ERROR_PATH std::string membership::describe_missing() const {
   std::string causes = describe(false);
   return causes.empty() ? describe(true) : causes;
@@ -171,18 +209,18 @@ PEERBUS_INLINE bool membership::ends_within(rank_id peer,
 }
 
 PEERBUS_ERROR_PATH std::string membership::describe(bool followers_too) const {
-  constexpr std::size_t most = 8;
   std::string text;
   std::size_t missing = 0;
   for (const rank_id peer : all_ranks{size_}) {
     if (peer == rank_ || is_excluded(peer) || state(peer) == rank_state::running ||
         (!followers_too && followed(peer)))
       continue;
-    if (++missing > most) continue;
+    if (++missing > detail::most_listed) continue;
     if (missing > 1) text += ", ";
     text += fate(peer);
   }
-  if (missing > most) text += detail::concat(" and ", missing - most, " more");
+  if (missing > detail::most_listed)
+    text += detail::concat(" and ", missing - detail::most_listed, " more");
   return text;
 }
 
@@ -203,7 +241,9 @@ PEERBUS_INLINE void membership::watch(rank_id peer) {
 
 PEERBUS_INLINE void membership::notice_ended() const noexcept {
   // A child by fork has the epoll set and the connections in common with its parent.
-  if ((news_ == nullptr && !watched_) || !is_here()) return;
+  const bool is_shared = news_ != nullptr || watched_;
+  if (is_shared && !is_here()) return;
+  own_activity().beat();
   if (news_ != nullptr) news_->look();
   if (!watched_) return;
   std::array<epoll_event, 16> events;

@@ -43,8 +43,8 @@ class partial_bootstrap final : public bootstrap {
       if (i != met->rank().index()) processes[ranks_of_met[i].index()] = std::move(given[i].fd);
     }
     set_members(std::make_shared<membership>(ranks_of_met[met->rank().index()], capacity,
-                                             states.words(), states.memory(),
-                                             std::move(processes)));
+                                             states.words(), states.memory(), std::move(processes),
+                                             states.lines()));
     std::vector<rank_id> near_ranks;
     for (const rank_id rank : all_ranks{capacity}) {
       near_ranks.push_back(rank);

@@ -3,6 +3,8 @@
 
 #include <chrono>
 
+#include <peerbus/bootstrap/activity.hpp>
+#include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/communicator/survivors.hpp>
 #include <peerbus/core/wait.hpp>
@@ -55,13 +57,16 @@ template <transport Transport>
 void communicator<Transport>::barrier(deadline until) {
   require_healthy("barrier", view().number());
   ++barrier_epoch_;
+  detail::activity_line& activity = members()->own_activity();
+  const auto wait =
+      activity.begin({.operation = group_operation::barrier, .number = barrier_epoch_});
   require(bus_.quiet());
   const auto complain = [&](errc code, std::size_t round, rank_id absent, std::uint64_t seen) {
-    std::string text =
-        detail::concat("barrier ", barrier_epoch_, ", round ", round, ": ", absent,
-                       " is missing: expected epoch ", barrier_epoch_, ", seen ", seen);
-    if (const auto gone = missing(); !gone.empty()) text += "; " + gone;
-    fail(code, text);
+    const std::string text = detail::concat("barrier ", barrier_epoch_, ", round ", round,
+                                            ": waited ", detail::describe_elapsed(wait), " for ");
+    fail_waiting(code, text, {&absent, 1}, [&](rank_id) {
+      return detail::concat("epoch ", seen, ", expected ", barrier_epoch_);
+    });
   };
   if constexpr (detail::has_peer_signals<Transport>)
     if (shares_cores_ && size() > 1 && reach_of(bus_) == peer_reach::all) {
@@ -73,7 +78,7 @@ void communicator<Transport>::barrier(deadline until) {
         if (const errc code = control_.wait_at(peer, word, barrier_epoch_, until, peer);
             code != errc::ok)
           complain(code, 0, peer, control_.value_at(peer, word));
-      return;
+      return activity.end(wait);
     }
   // Dissemination barrier: in round k each rank signals the rank that is 2^k places after it. After
   // the last round every rank has heard from every other rank, directly or through others.
@@ -88,6 +93,7 @@ void communicator<Transport>::barrier(deadline until) {
     if (const errc code = control_.wait(id, barrier_epoch_, until, previous); code != errc::ok)
       complain(code, round, previous, control_.value(id));
   }
+  activity.end(wait);
 }
 
 template <transport Transport>

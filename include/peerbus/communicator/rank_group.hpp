@@ -20,6 +20,7 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/function_ref.hpp>
 #include <peerbus/core/rank.hpp>
 
 namespace peerbus {
@@ -112,6 +113,12 @@ class rank_group {
   /// reason is kept. For operations built on windows.
   /// Threads: any.
   [[noreturn]] void fail(errc code, std::string_view reason);
+  /// Does as `fail`, for a wait that misses `awaited`. The text is `text`, these ranks with
+  /// `what(rank)` and what each was last seen doing, what else is `missing`, and `text_end`.
+  /// Threads: any.
+  [[noreturn]] void fail_waiting(errc code, std::string text, std::span<const rank_id> awaited,
+                                 detail::function_ref<std::string(rank_id)> what,
+                                 std::string_view text_end = {});
   /// Marks the communicator unusable, as `fail` does, without throwing.
   /// Threads: any.
   void poison(std::string_view reason);

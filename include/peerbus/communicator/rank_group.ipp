@@ -58,6 +58,15 @@ PEERBUS_ERROR_PATH void rank_group::fail(errc code, std::string_view reason) {
   throw error{code, fail_text(reason)};
 }
 
+PEERBUS_ERROR_PATH void rank_group::fail_waiting(errc code, std::string text,
+                                                 std::span<const rank_id> awaited,
+                                                 detail::function_ref<std::string(rank_id)> what,
+                                                 std::string_view text_end) {
+  text += members()->describe_awaited(awaited, what);
+  if (const auto gone = missing(); !gone.empty()) text += "; " + gone;
+  fail(code, text.append(text_end));
+}
+
 PEERBUS_ERROR_PATH std::string rank_group::fail_text(std::string_view reason) {
   poison(reason);
   return std::string{reason};

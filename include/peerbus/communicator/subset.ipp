@@ -19,7 +19,8 @@ PEERBUS_INLINE subset_bootstrap::subset_bootstrap(bootstrap& whole, std::vector<
   // The words never change. Deaths are seen by the transport of the whole group.
   const auto states = std::make_shared<std::vector<membership::state_word>>(ranks_.size());
   set_members(std::make_shared<membership>(rank_id{own}, ranks_.size(), states->data(), states,
-                                           std::vector<unique_fd>(ranks_.size())));
+                                           std::vector<unique_fd>(ranks_.size()),
+                                           whole.members()->lines_of(ranks_)));
   std::vector<rank_id> near;
   for (const rank_id member : all_ranks{ranks_.size()})
     if (whole.is_near(ranks_[member.index()])) near.push_back(member);

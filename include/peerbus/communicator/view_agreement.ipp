@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/communicator/view_agreement.hpp>
 #include <peerbus/core/fnv_hash.hpp>
@@ -100,6 +101,9 @@ PEERBUS_INLINE bool view_agreement::gives_no_more(rank_id rank,
 PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadline noticed,
                                                 deadline until) {
   std::vector<bool> gone = present.gone();
+  activity_line& activity = members_->own_activity();
+  const auto begun =
+      activity.begin({.operation = group_operation::view_change, .number = present.number() + 1});
   for (bool is_written = false;;) {
     bool has_grown = add_ended(gone);
     std::uint64_t number = present.number();
@@ -120,22 +124,28 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
     if (has_grown || !is_written) {
       if (gone == present.gone()) {
         constexpr std::uint64_t never_written = ~std::uint64_t{0};
-        if (wait(board_of(own()).revised, never_written, gone, noticed) == errc::timed_out)
+        if (wait(board_of(own()).revised, never_written, gone, noticed) == errc::timed_out) {
+          activity.end(begun);
           return present;
+        }
         continue;
       }
       write(gone, present.number());
       is_written = true;
       continue;
     }
-    if (!awaited) return {number + 1, gone.size(), std::move(gone)};
+    if (!awaited) {
+      activity.end(begun);
+      return {number + 1, gone.size(), std::move(gone)};
+    }
     if (wait(board_of(*awaited).revised, revision, gone, until) != errc::timed_out) continue;
     std::vector<rank_id> without;
     for (const rank_id rank : all_ranks{gone.size()})
       if (gone[rank.index()] && present.contains(rank)) without.push_back(rank);
     throw error{errc::timed_out,
                 concat("going on without ", describe_ranks(without), ": ", *awaited,
-                       " runs, but has not called continue_without_the_dead")};
+                       " runs, but has not called continue_without_the_dead for ",
+                       describe_elapsed(begun), "; ", members_->describe_last_seen(*awaited))};
   }
 }
 
@@ -155,6 +165,9 @@ PEERBUS_INLINE std::vector<std::byte> view_agreement::gather(const group_view& v
     gathers_ = gathered_in_ << 32;
   }
   const std::uint64_t turn = ++gathers_;
+  activity_line& activity = members_->own_activity();
+  const auto begun =
+      activity.begin({.operation = group_operation::view_gather, .number = view.number()});
   // A rank gives for this turn when it has read everything of the one before, whose place the next
   // turn has.
   board& mine = board_of(own());
@@ -172,14 +185,17 @@ PEERBUS_INLINE std::vector<std::byte> view_agreement::gather(const group_view& v
     // It may have given between the first look and its end.
     if (code == errc::peer_dead && theirs.gathered.value() >= turn) code = errc::ok;
     if (code != errc::ok)
-      throw error{code, concat("view ", view.number(), ": waited for ", rank,
-                               code == errc::peer_dead ? "; " : "", members_->describe_missing())};
+      throw error{code,
+                  concat(doing, " in view ", view.number(), ": waited ", describe_elapsed(begun),
+                         " for ", rank, " (", members_->describe_last_seen(rank), ")",
+                         code == errc::peer_dead ? "; " : "", members_->describe_missing())};
     const auto& given = theirs.given[turn % 2];
     if (given.what.load(std::memory_order_relaxed) != what.value())  // order: relaxed; as above.
       throw error{errc::mismatch, concat(doing, ": ", rank, " does something else")};
     const std::byte* const first = given.bytes.data();
     all.insert(all.end(), first, first + own_bytes.size());
   }
+  activity.end(begun);
   return all;
 }
 

@@ -8,6 +8,8 @@
 #include <type_traits>
 #include <utility>
 
+#include <peerbus/bootstrap/activity.hpp>
+#include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/placed.hpp>
@@ -180,11 +182,18 @@ class window {
   /// Throws: `error` with the expected and the present value and who is missing.
   void await(signal_id id, std::uint64_t value, deadline until,
              std::optional<rank_id> awaited = std::nullopt) {
+    const membership& members = *bus_->boot().members();
+    const auto wait_begun =
+        members.own_activity().begin({.operation = group_operation::signal, .number = value});
     const errc code = wait(id, value, until, awaited);
-    if (code == errc::ok) return;
+    if (code == errc::ok) return members.own_activity().end(wait_begun);
     std::string text = detail::concat("wait for signal ", index(id), " of ", shape_.signals);
     if (awaited) text += detail::concat(" from ", *awaited);
-    text += detail::concat(": expected at least ", value, ", seen ", this->value(id));
+    text += detail::concat(": expected at least ", value, ", seen ", this->value(id), " after ",
+                           detail::describe_elapsed(wait_begun));
+    if (awaited)
+      if (const auto seen = members.describe_last_seen(*awaited); !seen.empty())
+        text += detail::concat("; ", *awaited, " ", seen);
     if (const auto missing = describe_absence(*bus_); !missing.empty()) text += "; " + missing;
     throw error{code, text};
   }

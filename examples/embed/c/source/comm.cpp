@@ -340,6 +340,28 @@ int32_t peerbus_comm_rank_state(const peerbus_comm* comm, uint64_t rank) {
   }
 }
 
+peerbus_code peerbus_comm_last_seen(const peerbus_comm* comm, uint64_t rank,
+                                    peerbus_last_seen* seen) {
+  return guarded([&] {
+    require(comm != nullptr, "comm is NULL");
+    require_struct(seen, "peerbus_last_seen");
+    require(rank < comm->members->comm.size(), "rank is not below the number of ranks");
+    peerbus_last_seen found{};
+    found.operation = found.phase = "";
+    if (const auto known = comm->members->boot().members()->last_seen(peerbus::rank_id{rank})) {
+      found.is_known = 1;
+      found.is_over = known->is_over ? 1 : 0;
+      found.operation = name_of(known->wait.operation);
+      if (known->wait.phase != peerbus::operation_phase::whole)
+        found.phase = name_of(known->wait.phase);
+      found.number = known->wait.number;
+      found.since_ns = known->since.count();
+      found.heard_ns = known->heard.count();
+    }
+    write_struct(seen, found);
+  });
+}
+
 peerbus_code peerbus_comm_survivors(peerbus_comm* parent, const peerbus_comm_options* options,
                                     peerbus_comm** comm) {
   group* members_of_parent = nullptr;

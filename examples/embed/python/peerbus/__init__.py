@@ -30,7 +30,7 @@ from ._pending import Pending
 from ._tensors import view_of
 
 __all__ = ["ALGORITHMS", "ANY_RANK", "CODECS", "Channels", "Collectives", "Communicator",
-           "Completed", "Error", "Exchange", "InvalidArgument", "LAYOUTS", "LOST", "OutOfMemory", "PeerDead", "Pending",
+           "Completed", "Error", "Exchange", "InvalidArgument", "LAYOUTS", "LOST", "LastSeen", "OutOfMemory", "PeerDead", "Pending",
            "PendingBatch", "Poisoned", "REDUCTIONS", "RELAYS", "Received", "Refused", "TRANSPORTS",
            "Team", "TimedOut", "Unreachable", "View", "ViewChanged", "Window", "from_bf16",
            "launched", "permit_private_reads", "to_bf16"]
@@ -62,6 +62,18 @@ class View(typing.NamedTuple):
 
     number: int
     members: tuple
+
+
+class LastSeen(typing.NamedTuple):
+    """What a rank was last seen doing: its latest wait for other ranks. Seconds are exact to a few
+    milliseconds. A rank is heard when it begins a wait, and every few milliseconds while that goes on."""
+
+    operation: str  # such as "dispatch", "barrier" or "all_reduce"
+    phase: str      # "counts", "rows", "outputs", "weights", or "" if the operation has none
+    number: int     # of the operation, as in errors; 0 if it has none
+    is_over: bool   # whether what it waited for has come
+    since: float    # how many seconds ago the wait began
+    heard: float    # how many seconds ago the rank was last heard
 
 
 def _ranks(ranks, name):
@@ -198,6 +210,16 @@ class Communicator(c.Object, Collectives):
         self.alive()
         return [("runs", "left", "died")[c.lib.peerbus_comm_rank_state(self, rank)]
                 for rank in range(self.size)]
+
+    def last_seen(self, rank):
+        """Returns the `LastSeen` of a rank; None if it has not waited for others yet, or shares no memory
+        with this one, as on another host. It changes by itself, and changes no result."""
+        seen = c.LastSeen()
+        c.check(c.lib.peerbus_comm_last_seen(self, c.number(rank, "rank"), ctypes.byref(seen)))
+        if not seen.is_known:
+            return None
+        return LastSeen(seen.operation.decode(), seen.phase.decode(), seen.number, bool(seen.is_over),
+                        seen.since_ns / 1e9, seen.heard_ns / 1e9)
 
     def continue_without_the_dead(self, timeout=None):
         """Goes on without the ranks that have died or left since, and returns the new `View`. The living

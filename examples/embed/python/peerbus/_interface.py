@@ -9,7 +9,7 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_float, 
 
 from ._struct import Struct
 
-__all__ = ["CommOptions", "Place", "Meeting", "Python", "Origin", "RowUse", "Received",
+__all__ = ["CommOptions", "Place", "Meeting", "LastSeen", "Python", "Origin", "RowUse", "Received",
            "ExchangeConfig", "DispatchArgs", "CombineArgs", "Completed", "TeamOptions", "Tensor",
            "Array", "ChannelOptions", "Transfer", "Call", "Finding", "DeepEpConfig",
            "BufferOptions", "LowLatencyDispatchArgs", "LowLatencyReceived", "LowLatencyCombineArgs",
@@ -41,6 +41,12 @@ class Meeting(Struct):
 
 
 rank_function = CFUNCTYPE(c_int32, c_void_p, c_void_p)
+
+
+class LastSeen(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("is_known", c_int32), ("is_over", c_int32),
+                ("reserved", c_uint32), ("operation", c_char_p), ("phase", c_char_p),
+                ("number", c_uint64), ("since_ns", c_int64), ("heard_ns", c_int64)]
 
 
 interrupt_function = CFUNCTYPE(c_int32, c_void_p)
@@ -380,6 +386,7 @@ FUNCTIONS = {
     "comm_view": (c_uint64, [c_void_p]),
     "comm_is_member": (c_int32, [c_void_p, c_uint64]),
     "comm_rank_state": (c_int32, [c_void_p, c_uint64]),
+    "comm_last_seen": (c_int32, [c_void_p, c_uint64, c_void_p]),
     "comm_survivors": (c_int32, [c_void_p, c_void_p, POINTER(c_void_p)]),
     "comm_with_vacancies": (c_int32, [c_void_p, c_void_p, c_uint64, c_void_p, POINTER(c_void_p)]),
     "comm_admit": (c_int32, [c_void_p, c_void_p, c_void_p, POINTER(c_void_p)]),

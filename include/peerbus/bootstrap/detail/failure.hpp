@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <peerbus/bootstrap/detail/os.hpp>
@@ -39,10 +42,16 @@ inline void refuse_child(const membership& members, std::string_view doing) {
                      "; expected a call of the rank itself, or of a group that the child made")};
 }
 
+/// Makes a `timed_out` failure that names the ranks which did not come, and what they were last
+/// seen doing.
 inline failure missing_ranks(std::string_view doing, const std::vector<rank_id>& missing,
-                             std::size_t size, deadline::clock::duration span) {
-  return {errc::timed_out, concat("allgather for '", doing, "': ", describe_ranks(missing), " of ",
-                                  size, " did not come within ", describe_span(span))};
+                             const membership& members, deadline::clock::duration span) {
+  std::string text = concat("allgather for '", doing, "': ", describe_ranks(missing), " of ",
+                            members.size(), " did not come within ", describe_span(span));
+  for (const rank_id peer : std::span{missing}.first(std::min(missing.size(), most_listed)))
+    if (const auto seen = members.describe_last_seen(peer); !seen.empty())
+      text += concat("; ", peer, " ", seen);
+  return {errc::timed_out, std::move(text)};
 }
 
 /// Makes a `peer_dead` failure. `gone` lists how ranks ended, such as "rank 3 died".

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/failure.hpp>
@@ -30,7 +31,7 @@ PEERBUS_INLINE star_bootstrap::star_bootstrap(rank_id rank, std::size_t size,
                                               std::unique_ptr<star> connections)
     : star_{std::move(connections)} {
   set_members(std::make_shared<membership>(rank, size, states.words(), states.memory(),
-                                           std::vector<unique_fd>{}));
+                                           std::vector<unique_fd>{}, states.lines()));
 }
 
 PEERBUS_INLINE star_bootstrap::~star_bootstrap() = default;
@@ -39,7 +40,10 @@ PEERBUS_INLINE std::vector<bootstrap::contribution> star_bootstrap::allgather(
     contribution own_part, deadline until, std::string_view doing) {
   refuse_child(*members(), doing);
   if (has_gone_on()) return allgather_of_the_rest(std::move(own_part), until, doing);
-  return star_->allgather(std::move(own_part), until, doing, *members(), *idle());
+  const auto wait = members()->own_activity().begin({.operation = group_operation::allgather});
+  auto all = star_->allgather(std::move(own_part), until, doing, *members(), *idle());
+  members()->own_activity().end(wait);
+  return all;
 }
 
 PEERBUS_INLINE void star_bootstrap::meet(const state_page& states, deadline until) {
@@ -63,7 +67,7 @@ PEERBUS_INLINE void star_bootstrap::meet(const state_page& states, deadline unti
   cores.erase(std::unique(cores.begin(), cores.end()), cores.end());
   set_one_host(cores.size());
   set_members(std::make_shared<membership>(rank(), size(), states.words(), states.memory(),
-                                           std::move(processes)));
+                                           std::move(processes), states.lines()));
 }
 
 /// Exchanges the connections of a subgroup in one allgather. Rank 0 of the subgroup contributes the

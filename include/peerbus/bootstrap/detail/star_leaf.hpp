@@ -141,10 +141,7 @@ class star_leaf final : public star {
           return no_descriptors(doing, members.rank(), members.size());
       }
       if (last_word && last_word->expired()) return gone_ranks(doing, members.describe_missing());
-      if (patience.expired())
-        return failure{errc::timed_out,
-                       concat("allgather for '", doing, "': rank 0 of ", members.size(),
-                              " did not come within ", describe_span(span))};
+      if (patience.expired()) return missing_ranks(doing, {rank_id{0}}, members, span);
       entries[0] = {root_.get(), static_cast<short>(sent || throttled ? POLLIN : POLLIN | POLLOUT),
                     0};
       poll_for(entries, patience, idle.advance(throttled ? throttle_pause : poll_pause));

@@ -133,7 +133,7 @@ class star_root final : public star {
             return members.state(peer) == rank_state::left;
           }))
         return gone_ranks(doing, members.describe_missing());
-      if (last_poll) return missing_ranks(doing, awaited, leaves_.size(), span);
+      if (last_poll) return missing_ranks(doing, awaited, members, span);
     }
     return std::nullopt;
   }

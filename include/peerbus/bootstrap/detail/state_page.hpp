@@ -8,16 +8,21 @@
 #include <cerrno>
 #include <cstddef>
 #include <memory>
+#include <vector>
 
+#include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/align.hpp>
 #include <peerbus/core/memory_file.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/unique_fd.hpp>
 
 namespace peerbus::detail {
 
-/// The memory in which the ranks announce their states: one word each, zeroed at first. It has no
-/// name in the file system and ends with the last process that maps it.
+/// The memory in which the ranks announce their states, one word each, and write what they do, one
+/// line each. It is zeroed at first, has no name in the file system, and ends with the last process
+/// that maps it.
 class state_page {
  public:
   /// Makes a page that child processes inherit.
@@ -55,10 +60,18 @@ class state_page {
   [[nodiscard]] membership::state_word* words() const noexcept {
     return static_cast<membership::state_word*>(memory_.get());
   }
+  /// Returns the line of each rank: [ranks].
+  [[nodiscard]] std::vector<activity_line*> lines() const {
+    std::vector<activity_line*> found(ranks_);
+    std::byte* const first = static_cast<std::byte*>(memory_.get()) + lines_at(ranks_);
+    for (std::size_t rank = 0; rank < ranks_; ++rank)
+      found[rank] = placed<activity_line>(first + rank * sizeof(activity_line));
+    return found;
+  }
   [[nodiscard]] const std::shared_ptr<void>& memory() const noexcept { return memory_; }
 
  private:
-  state_page(std::size_t rank_count, int file) {
+  state_page(std::size_t rank_count, int file) : ranks_{rank_count} {
     const std::size_t bytes = bytes_for(rank_count);
     void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                            file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, file, 0);
@@ -67,9 +80,13 @@ class state_page {
   }
 
   static constexpr std::size_t bytes_for(std::size_t ranks) noexcept {
-    return ranks * sizeof(membership::state_word);
+    return lines_at(ranks) + ranks * sizeof(activity_line);
+  }
+  static constexpr std::size_t lines_at(std::size_t ranks) noexcept {
+    return align_up(ranks * sizeof(membership::state_word), cache_line_bytes);
   }
 
+  std::size_t ranks_;
   std::shared_ptr<void> memory_;
 };
 

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/failure.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
@@ -30,10 +31,18 @@ class thread_world {
  public:
   using contribution = bootstrap::contribution;
 
-  explicit thread_world(std::size_t size) : states_(size), told_(size, false), open_{fresh()} {}
+  explicit thread_world(std::size_t size)
+      : states_(size), lines_(size), told_(size, false), open_{fresh()} {}
 
   [[nodiscard]] std::size_t size() const noexcept { return states_.size(); }
   [[nodiscard]] membership::state_word* states() noexcept { return states_.data(); }
+  /// Returns the line of each rank: [ranks].
+  [[nodiscard]] std::vector<activity_line*> lines() {
+    std::vector<activity_line*> found;
+    found.reserve(lines_.size());
+    for (activity_line& line : lines_) found.push_back(&line);
+    return found;
+  }
 
   /// Returns the world of `ranks`, which have gone on without the others. The same for all of them.
   [[nodiscard]] std::shared_ptr<thread_world> rest(const std::vector<rank_id>& ranks) {
@@ -76,7 +85,7 @@ class thread_world {
         if (!gone.empty())
           fail(gone_ranks(doing, gone));
         else if (until.expired())
-          fail(missing_ranks(doing, missing(*current), size(), span));
+          fail(missing_ranks(doing, missing(*current), members, span));
         if (failed_) break;
         changed_.wait_for(lock, std::min<deadline::clock::duration>(until.remaining(), pause));
         lock.unlock();  // Other ranks must not wait for this rank's tasks.
@@ -155,6 +164,7 @@ class thread_world {
   }
 
   std::vector<membership::state_word> states_;
+  std::vector<activity_line> lines_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<failure> failed_;
@@ -170,7 +180,7 @@ class thread_bootstrap : public bootstrap {
   thread_bootstrap(std::shared_ptr<thread_world> world, rank_id rank, std::size_t cores)
       : world_{std::move(world)} {
     set_members(std::make_shared<membership>(rank, world_->size(), world_->states(), world_,
-                                             std::vector<unique_fd>{}));
+                                             std::vector<unique_fd>{}, world_->lines()));
     set_one_host(cores);
   }
 
@@ -180,7 +190,10 @@ class thread_bootstrap : public bootstrap {
   [[nodiscard]] std::vector<contribution> allgather(contribution own_part, deadline until,
                                                     std::string_view doing) final {
     if (has_gone_on()) return allgather_of_the_rest(std::move(own_part), until, doing);
-    return world_->allgather(*members(), std::move(own_part), until, doing, *idle());
+    const auto wait = members()->own_activity().begin({.operation = group_operation::allgather});
+    auto all = world_->allgather(*members(), std::move(own_part), until, doing, *idle());
+    members()->own_activity().end(wait);
+    return all;
   }
 
  protected:

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/channels.hpp>
 #include <peerbus/collective/detail/channel_memory.hpp>
@@ -110,6 +111,7 @@ class batch {
   std::size_t left_ = 0;                    // Messages that are not complete.
   std::size_t idle_ = 0;                    // Waits since anything moved.
   std::optional<difference> difference_{};  // The first one.
+  peerbus::detail::activity_line::begun activity_;
 };
 
 }  // namespace peerbus::collective::detail

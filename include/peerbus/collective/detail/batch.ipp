@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 
+#include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/collective/channel_map.hpp>
 #include <peerbus/collective/detail/batch.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
@@ -39,12 +40,15 @@ PEERBUS_INLINE bool batch::advance() {
 }
 
 PEERBUS_INLINE void batch::complete() {
+  activity_ = memory_.group().members()->own_activity().begin(
+      {.operation = group_operation::batch_send_recv, .number = on_.calls_});
   while (left_ != 0) {
     if (advance())
       idle_ = 0;
     else
       wait();
   }
+  memory_.group().members()->own_activity().end(activity_);
   if (difference_) throw_mismatch();
 }
 
@@ -289,7 +293,9 @@ PEERBUS_ERROR_PATH std::string batch::title() const {
 
 PEERBUS_ERROR_PATH void batch::fail(errc code) {
   take_back();
-  std::string text = title() + " failed in the middle";
+  const membership& members = *memory_.group().members();
+  std::string text = peerbus::detail::concat(title(), " failed in the middle, after ",
+                                             peerbus::detail::describe_elapsed(activity_));
   std::size_t named = 0;
   for_each_awaited([&](const awaited_signal& signal) {
     const bool sends = signal.kind != channel_signal::sent;
@@ -297,7 +303,10 @@ PEERBUS_ERROR_PATH void batch::fail(errc code) {
     text += peerbus::detail::concat(named++ == 0 ? ": " : ", ", "message ", end.messages,
                                     sends ? " to " : " from ", signal.peer, " waited for ",
                                     sends ? "it to be received" : "it to be sent", " (", end.done,
-                                    " of ", messages_[end.transfer].bytes().size(), " bytes)");
+                                    " of ", messages_[end.transfer].bytes().size(), " bytes");
+    if (const auto seen = members.describe_last_seen(signal.peer); !seen.empty())
+      text += "; " + seen;
+    text += ")";
   });
   if (const auto gone = memory_.group().missing(); !gone.empty()) text += "; " + gone;
   memory_.group().fail(code, text);

@@ -5,8 +5,12 @@
 #include <cstdint>
 #include <string>
 
+#include <peerbus/bootstrap/activity.hpp>
+#include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/page_exchange.hpp>
+#include <peerbus/collective/detail/pattern.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -49,6 +53,12 @@ class call_check {
 
   /// Returns the call in words, such as "all_reduce (collective call 3)".
   [[nodiscard]] std::string title() const;
+  /// Records that this rank begins a wait of the call, an operation `what`.
+  void begin_wait(operation_kind what) noexcept {
+    wait_ = activity().begin({shown_as(what), operation_phase::whole, number_});
+  }
+  /// Records that what the rank waited for has come.
+  void end_wait() const noexcept { activity().end(wait_); }
   /// Poisons the communicator and throws, because a wait of `round` ended by `code`.
   [[noreturn]] void fail(errc code, std::uint64_t round) const;
   /// The same, where the wait was for one step of one peer.
@@ -58,13 +68,16 @@ class call_check {
   [[nodiscard]] call_header header_of(std::uint64_t round, rank_id rank) const noexcept;
   [[noreturn]] void throw_refused(std::uint64_t round, rank_id refuser,
                                   const call_header& theirs) const;
-  [[noreturn]] void fail_with(errc code, std::string text) const;
+  [[nodiscard]] peerbus::detail::activity_line& activity() const noexcept {
+    return pages_.group().members()->own_activity();
+  }
 
   page_exchange& pages_;
   call_header header_;
   std::uint64_t number_;
   std::uint64_t first_round_;
   std::uint64_t digest_ = 0;
+  peerbus::detail::activity_line::begun wait_;  // The latest wait.
 };
 
 }  // namespace peerbus::collective::detail

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/collective/detail/call_check.hpp>
@@ -80,26 +81,24 @@ PEERBUS_ERROR_PATH std::string call_check::title() const {
 }
 
 PEERBUS_ERROR_PATH void call_check::fail(errc code, std::uint64_t round) const {
+  std::vector<rank_id> awaited(pages_.group().peers().begin(), pages_.group().peers().end());
+  std::erase_if(awaited, [&](rank_id peer) { return pages_.latest(peer) >= round; });
   std::string text = title() + " failed in the middle";
-  std::size_t named = 0;
-  for (const rank_id peer : pages_.group().peers()) {
-    const std::uint64_t seen = pages_.latest(peer);
-    if (seen >= round) continue;
-    text += peerbus::detail::concat(named++ == 0 ? ": waited for " : ", ", peer, " (round ", seen,
-                                    ", expected ", round, ")");
-  }
-  fail_with(code, std::move(text));
+  if (!awaited.empty())
+    text += peerbus::detail::concat(": waited ", peerbus::detail::describe_elapsed(wait_), " for ");
+  pages_.group().fail_waiting(code, std::move(text), awaited, [&](rank_id peer) {
+    return peerbus::detail::concat("round ", pages_.latest(peer), ", expected ", round);
+  });
 }
 
 PEERBUS_ERROR_PATH void call_check::fail(errc code, std::uint64_t round, rank_id peer,
                                          std::uint64_t step) const {
-  fail_with(code, peerbus::detail::concat(title(), " failed in the middle: waited for ", peer,
-                                          " (step ", step, " of round ", round, ")"));
-}
-
-PEERBUS_ERROR_PATH void call_check::fail_with(errc code, std::string text) const {
-  if (const auto gone = pages_.group().missing(); !gone.empty()) text += "; " + gone;
-  pages_.group().fail(code, text);
+  pages_.group().fail_waiting(
+      code,
+      peerbus::detail::concat(title(), " failed in the middle: waited ",
+                              peerbus::detail::describe_elapsed(wait_), " for "),
+      {&peer, 1},
+      [&](rank_id) { return peerbus::detail::concat("step ", step, " of round ", round); });
 }
 
 }  // namespace peerbus::collective::detail

@@ -163,7 +163,12 @@ PEERBUS_INLINE void call_rounds::await() {
     all_are_here = pages_.poll(on_.round_);
     signal();
   }
-  if (!all_are_here) await_peers();
+  if (!all_are_here) {
+    await_peers();
+  } else if (check_.is_first(on_.round_)) {  // Once for each call.
+    check_.begin_wait(what_);
+    check_.end_wait();
+  }
   begin_reading();
 }
 
@@ -187,9 +192,11 @@ PEERBUS_INLINE void call_rounds::find_operands() noexcept {
 
 PEERBUS_INLINE void call_rounds::await_peers() {
   if (!until_) until_ = pages_.group().default_deadline();
+  check_.begin_wait(what_);
   for (const rank_id peer : peers())
     if (const errc code = pages_.await(on_.round_, peer, *until_); code != errc::ok)
       check_.fail(code, on_.round_);
+  check_.end_wait();
 }
 
 PEERBUS_ERROR_PATH void call_rounds::put_refusal(errc code, std::string_view objection) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/request.hpp>
 
@@ -55,6 +56,13 @@ inline constexpr std::array<pattern, 14> patterns{{
 [[nodiscard]] constexpr const pattern& pattern_of(operation_kind what) noexcept {
   return patterns[static_cast<std::size_t>(what)];
 }
+
+/// Returns the operation as ranks show it to others while they wait in it.
+[[nodiscard]] constexpr group_operation shown_as(operation_kind what) noexcept {
+  return static_cast<group_operation>(static_cast<std::size_t>(group_operation::broadcast) +
+                                      static_cast<std::size_t>(what));
+}
+static_assert(shown_as(operation_kind::reduce_scatter_v) == group_operation::reduce_scatter_v);
 
 /// Returns the bytes of a row, or of an operand without rows, of an operation whose rows are equal
 /// in size.

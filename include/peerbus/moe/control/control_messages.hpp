@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/communicator/any_window.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -30,12 +31,12 @@ class control_messages {
  public:
   /// The phases of a batch. Each batch set has a signal per phase and source rank. Weights have one
   /// only if combines bring them.
-  enum class phase : std::size_t { counts = 0, rows = 1, outputs = 2, weights = 3 };
+  using phase = operation_phase;
 
   /// One phase of an operation. `epoch` is the value of its signals.
   struct step {
-    std::string_view name;  ///< of the operation, for messages
-    std::uint64_t number;   ///< of the dispatch, for messages
+    group_operation operation;  ///< dispatch or combine
+    std::uint64_t number;       ///< of the dispatch
     std::size_t set;
     phase which;
     std::uint64_t epoch;
@@ -137,7 +138,9 @@ class control_messages {
   }
   [[nodiscard]] signal_id signal_of(const step& this_step, rank_id source) const noexcept {
     const std::size_t group =
-        static_cast<std::size_t>(this_step.which) * map_.in_flight + this_step.set;
+        (static_cast<std::size_t>(this_step.which) - static_cast<std::size_t>(phase::counts)) *
+            map_.in_flight +
+        this_step.set;
     return static_cast<signal_id>(group * window_->group().size() + source.index());
   }
 
@@ -165,7 +168,9 @@ class control_messages {
                                   std::span<std::int64_t> waited);
 
   [[noreturn]] void fail(const step& this_step, errc code);
-  [[noreturn]] void fail_waiting(const step& this_step, errc code, std::string_view text_end);
+  [[noreturn]] void fail_waiting(const step& this_step, errc code,
+                                 const peerbus::detail::activity_line::begun& wait,
+                                 std::string_view text_end);
 
   any_window* window_;
   control_board board_;

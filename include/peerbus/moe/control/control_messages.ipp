@@ -2,11 +2,12 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
+#include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/placed.hpp>
 #include <peerbus/core/text.hpp>
@@ -80,9 +81,12 @@ PEERBUS_INLINE bool control_messages::all_came(const step& this_step) const noex
 PEERBUS_INLINE void control_messages::await_all(const step& this_step, deadline until,
                                                 std::string_view text_end,
                                                 std::span<std::int64_t> waited) {
+  auto& seen = window_->group().members()->own_activity();
+  const auto wait = seen.begin({this_step.operation, this_step.which, this_step.number});
   const errc code = watch_ == nullptr ? wait_for_all(this_step, until, waited)
                                       : watched_wait(this_step, until, waited);
-  if (code != errc::ok) fail_waiting(this_step, code, text_end);
+  if (code != errc::ok) fail_waiting(this_step, code, wait, text_end);
+  seen.end(wait);
 }
 
 PEERBUS_INLINE errc control_messages::wait_for_all(const step& this_step, deadline until,
@@ -159,7 +163,7 @@ PEERBUS_INLINE void control_messages::forget(rank_id rank) noexcept {
 }
 
 PEERBUS_INLINE std::string control_messages::title(const step& this_step) {
-  return peerbus::detail::concat({this_step.name, " ", this_step.number});
+  return peerbus::detail::concat({name_of(this_step.operation), " ", this_step.number});
 }
 
 PEERBUS_INLINE std::size_t control_messages::write_verdict(const verdict& record,
@@ -201,22 +205,24 @@ PEERBUS_INLINE void control_messages::send_part(const step& this_step, rank_id p
   window_->group().fail(code, text);
 }
 
-[[noreturn]] PEERBUS_ERROR_PATH void control_messages::fail_waiting(const step& this_step,
-                                                                    errc code,
-                                                                    std::string_view text_end) {
+[[noreturn]] PEERBUS_ERROR_PATH void control_messages::fail_waiting(
+    const step& this_step, errc code, const peerbus::detail::activity_line::begun& wait,
+    std::string_view text_end) {
   rank_group& group = window_->group();
-  constexpr std::array names{"counts", "rows", "outputs", "weights"};
-  std::string text = peerbus::detail::concat(
-      {title(this_step), ": waited for ", names[static_cast<std::size_t>(this_step.which)]});
-  std::size_t named = 0;
-  for (const rank_id peer : group.ranks()) {
-    const std::uint64_t seen = board_.value(signal_of(this_step, peer));
-    if (peer == group.rank() || !group.view().contains(peer) || seen >= this_step.epoch) continue;
-    text += peerbus::detail::concat({named++ == 0 ? " of " : ", ", peer, " (epoch ", seen,
-                                     ", expected ", this_step.epoch, ")"});
-  }
-  if (const auto gone = group.missing(); !gone.empty()) text += "; " + gone;
-  group.fail(code, text.append(text_end));
+  const auto epoch_of = [&](rank_id peer) { return board_.value(signal_of(this_step, peer)); };
+  std::vector<rank_id> awaited(group.peers().begin(), group.peers().end());
+  std::sort(awaited.begin(), awaited.end());
+  std::erase_if(awaited, [&](rank_id peer) { return epoch_of(peer) >= this_step.epoch; });
+  group.fail_waiting(
+      code,
+      peerbus::detail::concat({title(this_step), ": waited ",
+                               peerbus::detail::describe_elapsed(wait), " for ",
+                               name_of(this_step.which), awaited.empty() ? "" : " of "}),
+      awaited,
+      [&](rank_id peer) {
+        return peerbus::detail::concat({"epoch ", epoch_of(peer), ", expected ", this_step.epoch});
+      },
+      text_end);
 }
 
 }  // namespace peerbus::moe::detail

@@ -69,7 +69,7 @@ PEERBUS_INLINE errc counts_first::abandon(batch& refused, any_row_path& /*path*/
 PEERBUS_INLINE std::optional<control_protocol::step> one_phase::give_up(
     control_messages& messages, batch& before, const step& this_step) const {
   if (before.reached != stage::received) return std::nullopt;
-  const step release{this_step.name, this_step.number, this_step.set, phase::outputs,
+  const step release{this_step.operation, this_step.number, this_step.set, phase::outputs,
                      ++before.combines};
   messages.announce(release);
   before.reached = stage::released;

@@ -164,7 +164,7 @@ class exchange_core final : public exchange_engine {
   [[nodiscard]] rank_group& group() const noexcept { return parts_.window.group(); }
   [[nodiscard]] step step_of(const batch& this_batch, phase which) const noexcept {
     const bool is_combine = which == phase::outputs;
-    return {is_combine ? "combine" : "dispatch", this_batch.number,
+    return {is_combine ? group_operation::combine : group_operation::dispatch, this_batch.number,
             parts_.batches.set_of(this_batch), which,
             is_combine ? this_batch.combines : this_batch.number};
   }
@@ -182,8 +182,8 @@ class exchange_core final : public exchange_engine {
                                          const combine_sum& wanted) const noexcept;
   /// Returns the step in which the weights of the next combine travel.
   [[nodiscard]] step weights_step(const batch& this_batch) const noexcept {
-    return {"combine", this_batch.number, parts_.batches.set_of(this_batch), phase::weights,
-            this_batch.combines + 1};
+    return {group_operation::combine, this_batch.number, parts_.batches.set_of(this_batch),
+            phase::weights, this_batch.combines + 1};
   }
   /// Returns `found` as a refusal of this rank, if it is one.
   [[nodiscard]] std::optional<refusal_of> own(const refusal& found) const {

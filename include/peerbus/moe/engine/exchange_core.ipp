@@ -180,7 +180,8 @@ PEERBUS_INLINE void exchange_core::read_rows(const batch& this_batch,
 
 PEERBUS_INLINE exchange_core::step exchange_core::dispatch_step(std::uint64_t number) noexcept {
   const batch& this_batch = parts_.batches.at(number);
-  return {"dispatch", number, parts_.batches.set_of(this_batch), protocol_->decides(), number};
+  return {group_operation::dispatch, number, parts_.batches.set_of(this_batch),
+          protocol_->decides(), number};
 }
 
 PEERBUS_INLINE void exchange_core::refuse_ahead(std::uint64_t number, const refusal& why) {

@@ -198,6 +198,30 @@ PEERBUS_API int32_t peerbus_comm_is_member(const peerbus_comm *comm, uint64_t ra
  * -1 if there is no such rank. This changes by itself, and does not change who takes part.
  * Threads: any. */
 PEERBUS_API int32_t peerbus_comm_rank_state(const peerbus_comm *comm, uint64_t rank);
+
+/** What a rank was last seen doing: its latest wait for other ranks. */
+typedef struct peerbus_last_seen {
+  uint32_t struct_bytes; /**< sizeof(peerbus_last_seen) */
+  /** 1 if the rest is known; 0 if the rank has not waited yet, or shares no memory with the caller, as
+   * on another host. Names are then "", and numbers 0. */
+  int32_t is_known;
+  int32_t is_over;       /**< 1 if what it waited for has come */
+  uint32_t reserved;     /**< 0 */
+  const char *operation; /**< a literal, such as "dispatch", "barrier" or "all_reduce" */
+  const char *phase;     /**< a literal: "counts", "rows", "outputs", "weights", or "" if it has none */
+  uint64_t number;       /**< of the operation, as in errors; 0 if it has none */
+  int64_t since_ns;      /**< how long ago the wait began; exact to a few milliseconds */
+  int64_t heard_ns;      /**< how long ago the rank was last heard; the same */
+} peerbus_last_seen;
+
+/**
+ * Says what `rank` was last seen doing. A rank is heard when it begins a wait, and every few
+ * milliseconds while that goes on: one that computes, is stopped or is stuck elsewhere is not. This
+ * changes by itself, and changes no result. Threads: any.
+ * Errors: PEERBUS_INVALID_ARGUMENT if there is no such rank.
+ */
+PEERBUS_API peerbus_code peerbus_comm_last_seen(const peerbus_comm *comm, uint64_t rank,
+                                                peerbus_last_seen *seen);
 /**
  * Collective among the ranks of the view: makes a communicator of them, which become ranks 0, 1, ... in
  * their order. A limit of 0 in `options`, or NULL, stands for that of `parent`.

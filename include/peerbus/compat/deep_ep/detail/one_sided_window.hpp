@@ -10,6 +10,8 @@
 #include <string_view>
 #include <utility>
 
+#include <peerbus/bootstrap/activity.hpp>
+#include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/communicator/any_window.hpp>
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/communicator/rank_group.hpp>
@@ -62,19 +64,37 @@ class one_sided_window {
   void wait(std::string_view call, rank_id raiser, std::size_t id, std::uint64_t value,
             deadline until) {
     group().require_healthy(call);
+    const begun_wait wait = begin_wait(value);
     if (const errc code = wait_at(raiser, id, value, until); code != errc::ok)
-      throw error{code, text_of(call, raiser, code)};
+      throw error{code, text_of(call, raiser, code) + describe_wait(wait, raiser)};
+    end_wait(wait);
   }
   /// Collective: returns when all ranks have called it, with the same `value`. Signals of as many
   /// ranks, from `first_id` on, serve it alone, and `value` grows by 1.
   void meet(std::string_view call, std::size_t first_id, std::uint64_t value, deadline until) {
     for (const rank_id peer : group().peers())
       signal(call, peer, first_id + group().rank().index(), value);
+    const begun_wait wait = begin_wait(value);
     for (const rank_id peer : group().peers())
-      require(call, peer, wait_at(peer, first_id + peer.index(), value, until));
+      if (const errc code = wait_at(peer, first_id + peer.index(), value, until); code != errc::ok)
+        group().fail(code, text_of(call, peer, code) + describe_wait(wait, peer));
+    end_wait(wait);
   }
 
  private:
+  using begun_wait = peerbus::detail::activity_line::begun;
+
+  [[nodiscard]] begun_wait begin_wait(std::uint64_t value) const noexcept {
+    return group().members()->own_activity().begin(
+        {.operation = group_operation::signal, .number = value});
+  }
+  void end_wait(const begun_wait& wait) const noexcept {
+    group().members()->own_activity().end(wait);
+  }
+  [[nodiscard]] std::string describe_wait(const begun_wait& wait, rank_id awaited) const {
+    return concat("; waited ", peerbus::detail::describe_elapsed(wait), " for ", awaited, " ",
+                  group().members()->describe_last_seen(awaited));
+  }
   static void copy(std::byte* target, std::span<const std::byte> source) noexcept {
     peerbus::detail::copy_bytes(target, source.data(), source.size());
   }

@@ -9,7 +9,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include <peerbus/bootstrap/activity.hpp>
+#include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/communicator/any_window.hpp>
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/communicator/rank_group.hpp>
@@ -64,8 +67,11 @@ class statement_board {
     for (const rank_id peer : group_.peers())
       require(window_->put(peer, offset, std::span{window_->local() + offset, sizeof own}));
     require(window_->signal_each(group_.peers(), signal_of(group_.rank()), round_));
+    peerbus::detail::activity_line& activity = group_.members()->own_activity();
+    wait_ = activity.begin({.operation = group_operation::call_agreement, .number = round_});
     for (const rank_id peer : group_.peers())
       require(window_->wait_at(group_.rank(), signal_of(peer), round_, until, peer));
+    activity.end(wait_);
   }
 
   /// Goes on in the present view of the group. Rounds of the earlier view are over, and those that
@@ -104,14 +110,17 @@ class statement_board {
   }
   void require(errc code) {
     if (code == errc::ok) return;
-    std::string text = peerbus::detail::concat(
-        title_,
-        ": waited to agree on arguments that have changed, or that a rank refuses; missing");
-    for (const rank_id peer : group_.peers())
-      if (window_->value_at(group_.rank(), signal_of(peer)) < round_)
-        text += peerbus::detail::concat(" ", peer);
-    if (const auto gone = group_.missing(); !gone.empty()) text += "; " + gone;
-    group_.fail(code, text);
+    const auto round_of = [this](rank_id peer) {
+      return window_->value_at(group_.rank(), signal_of(peer));
+    };
+    std::vector<rank_id> awaited(group_.peers().begin(), group_.peers().end());
+    std::erase_if(awaited, [&](rank_id peer) { return round_of(peer) >= round_; });
+    group_.fail_waiting(
+        code,
+        concat(title_, ": waited ", peerbus::detail::describe_elapsed(wait_),
+               " to agree on arguments that have changed, or that a rank refuses; missing "),
+        awaited,
+        [&](rank_id peer) { return concat("round ", round_of(peer), ", expected ", round_); });
   }
 
   std::string_view title_;
@@ -119,6 +128,7 @@ class statement_board {
   std::uint64_t view_;
   std::unique_ptr<any_window> window_;
   std::uint64_t round_ = 0;  ///< rounds of statements so far
+  peerbus::detail::activity_line::begun wait_;
 };
 
 }  // namespace peerbus::deep_ep::detail
