@@ -45,6 +45,7 @@
 #include <peerbus/collective/team.ipp>
 #include <peerbus/communicator/admission.ipp>
 #include <peerbus/communicator/near_groups.ipp>
+#include <peerbus/communicator/posted_boards.ipp>
 #include <peerbus/communicator/rank_group.ipp>
 #include <peerbus/communicator/subset.ipp>
 #include <peerbus/communicator/survivors.ipp>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,7 +10,9 @@
 #include <vector>
 
 #include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/communicator/agreement_board.hpp>
 #include <peerbus/communicator/group_view.hpp>
+#include <peerbus/communicator/posted_boards.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -23,7 +23,8 @@
 namespace peerbus::detail {
 
 /// The agreement of the living ranks of a group on who goes on, without a coordinator. Each rank
-/// writes on a board of its own, which all ranks read, and a board outlives its rank.
+/// writes on a board of its own, which all ranks read, and a board outlives its rank. Where ranks
+/// share no memory, they post what they write to copies that the others have (`posted_boards`).
 ///
 /// A rank writes the set of ranks that are gone, as it knows it, and the number of its view. It
 /// adds what others have written, and writes again when its set has grown. Sets only grow. A rank
@@ -40,19 +41,15 @@ namespace peerbus::detail {
 /// Threads: one call at a time per rank.
 class view_agreement {
  public:
-  /// The most bytes that a rank gives in `gather`.
-  static constexpr std::size_t most_bytes = 1024;
-
-  /// Returns the bytes of the board of a rank. Zeroed memory is a board.
-  [[nodiscard]] static constexpr std::size_t board_bytes(std::size_t ranks) noexcept {
-    return sizeof(board) + words_of(ranks) * sizeof(std::atomic<std::uint64_t>);
-  }
-
   /// Makes the agreement of a group whose ranks have these boards: [ranks], each of
-  /// `board_bytes(ranks)`, aligned to 64 bytes. The boards outlive it.
+  /// `agreement_board::bytes_for(ranks)`, aligned to 64 bytes. They outlive it, and so does
+  /// `posted`, which has them if they are copies, and else is null.
   view_agreement(std::shared_ptr<membership> members, std::vector<std::byte*> boards,
-                 const wait_thresholds& thresholds)
-      : members_{std::move(members)}, boards_{std::move(boards)}, thresholds_{thresholds} {}
+                 const wait_thresholds& thresholds, posted_boards* posted = nullptr)
+      : members_{std::move(members)},
+        boards_{std::move(boards)},
+        thresholds_{thresholds},
+        posted_{posted} {}
 
   /// Returns the view that the living ranks of `present`, this rank's view, agree on: without those
   /// that have ended or left, or `present` if none does so before `noticed`. Collective among the
@@ -67,7 +64,7 @@ class view_agreement {
   /// in the order of their ranks. Collective among them. Either all members that live get it, or
   /// all get an error: it fails only if a member gives nothing any more, as it has ended or has
   /// begun to agree on another view. tests/model/gather.pml checks that. Deadlines may end it on
-  /// some alone.
+  /// some alone. So may, on posted boards, a member that ends while it posts.
   /// Cost: a signal, and a wait for each member.
   /// Throws: `error` peer_dead or timed_out, with the rank that did not come; mismatch if ranks do
   /// something else than `doing`; invalid_argument if there are too many bytes.
@@ -75,22 +72,6 @@ class view_agreement {
                                               std::span<const std::byte> own, deadline until);
 
  private:
-  /// The memory in which a rank writes for all others: `revised` counts how often it has written,
-  /// and `begun` how often it has begun to, so that a reader sees whether what it read belongs
-  /// together. `gathered` counts its gifts, which lie in `given` in turn. Behind the board follow
-  /// the bits of the ranks that are gone.
-  struct board {
-    signal_word revised;
-    std::atomic<std::uint64_t> begun;
-    std::atomic<std::uint64_t> view;
-    signal_word gathered;
-    struct gift {
-      std::atomic<std::uint64_t> what;  ///< a hash of the purpose and the number of bytes
-      std::array<std::byte, most_bytes> bytes;
-    };
-    std::array<gift, 2> given;
-  };
-
   /// A board as another rank has read it.
   struct record {
     std::uint64_t revision = 0;
@@ -98,15 +79,13 @@ class view_agreement {
     std::vector<bool> gone;
   };
 
-  [[nodiscard]] static constexpr std::size_t words_of(std::size_t ranks) noexcept {
-    return (ranks + 63) / 64;
+  [[nodiscard]] agreement_board& board_of(rank_id rank) const noexcept {
+    return agreement_board::at(boards_[rank.index()]);
   }
-  [[nodiscard]] board& board_of(rank_id rank) const noexcept;
-  [[nodiscard]] std::atomic<std::uint64_t>* gone_of(rank_id rank) const noexcept;
   [[nodiscard]] rank_id own() const noexcept { return members_->rank(); }
 
   /// Writes the board of this rank.
-  void write(const std::vector<bool>& gone, std::uint64_t view) noexcept;
+  void write(const std::vector<bool>& gone, std::uint64_t view);
   /// Returns what `rank` has written last, without a set if it is writing.
   [[nodiscard]] record read(rank_id rank) const;
   /// Returns whether another rank, outside `gone`, has ended.
@@ -126,6 +105,7 @@ class view_agreement {
   std::shared_ptr<membership> members_;
   std::vector<std::byte*> boards_;
   wait_thresholds thresholds_;
+  posted_boards* posted_;
   std::uint64_t gathers_ = 0;  ///< those of the view in `gathered_in_`, and the number of that view
   std::uint64_t gathered_in_ = 0;
 };
