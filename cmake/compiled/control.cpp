@@ -49,6 +49,7 @@
 #include <peerbus/communicator/rank_group.ipp>
 #include <peerbus/communicator/subset.ipp>
 #include <peerbus/communicator/survivors.ipp>
+#include <peerbus/communicator/verdict.ipp>
 #include <peerbus/communicator/view_agreement.ipp>
 #include <peerbus/core/caches.ipp>
 #include <peerbus/core/cgroup.ipp>

@@ -162,12 +162,13 @@ TEST_CASE("mesh: messages of a rank come in order, and before its end") {
     std::vector<std::size_t> bytes(boot.size());
     const auto board = boot.messages();
     require(board != nullptr, "messages");
-    const auto channel = board->subscribe([&](rank_id from, std::span<const std::byte> message) {
-      std::uint64_t number = 0;
-      std::memcpy(&number, message.data(), sizeof number);
-      if (number == heard[from.index()] + 1) heard[from.index()] = number;
-      bytes[from.index()] = message.size();
-    });
+    const auto channel =
+        board->subscribe({.take = [&](rank_id from, std::span<const std::byte> message) {
+          std::uint64_t number = 0;
+          std::memcpy(&number, message.data(), sizeof number);
+          if (number == heard[from.index()] + 1) heard[from.index()] = number;
+          bytes[from.index()] = message.size();
+        }});
     (void)boot.allgather({}, patience(), "all have subscribed");
     std::vector<std::byte> message(bulletin::most_bytes);
     for (std::uint64_t number = 1; number <= count; ++number) {
@@ -192,7 +193,8 @@ TEST_CASE("mesh: messages of a rank come in order, and before its end") {
     require(caught.code() == errc::invalid_argument, "a limit");
     board->unsubscribe(channel);
     // Only with that are both through.
-    const auto last = board->subscribe([&](rank_id from, auto) { bytes[from.index()] = 1; });
+    const auto last =
+        board->subscribe({.take = [&](rank_id from, auto) { bytes[from.index()] = 1; }});
     (void)last;
     std::this_thread::yield();
     board->publish(channel, message);  // Dropped.
@@ -207,7 +209,7 @@ TEST_CASE("mesh: small messages of a rank that dies next have all come when its 
     const auto statuses = run_mesh(3, [&](tcp_bootstrap& boot) {
       std::size_t heard = 0;
       const auto board = boot.messages();
-      const auto channel = board->subscribe([&](rank_id, auto) { ++heard; });
+      const auto channel = board->subscribe({.take = [&](rank_id, auto) { ++heard; }});
       (void)boot.allgather({}, patience(), "all have subscribed");
       if (boot.rank() == rank_id{2}) {
         for (int i = 0; i < 20; ++i) board->publish(channel, bytes_of("a word"));
@@ -338,9 +340,9 @@ TEST_CASE("mesh: a rank speaks for itself alone, and says what is malformed once
   SUBCASE("messages come in any parts, to the channel that they name") {
     rank_1 me;
     std::string heard;
-    const auto channel = me.detector->subscribe([&](rank_id from, auto message) {
+    const auto channel = me.detector->subscribe({.take = [&](rank_id from, auto message) {
       heard += std::to_string(from.index()) + text_of({message.begin(), message.end()});
-    });
+    }});
     for (const std::byte part : encoded(channel, news::is_message | 5U, "hello")) {
       me.detector->look();
       CHECK(heard.empty());

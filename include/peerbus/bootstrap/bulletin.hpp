@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
@@ -22,9 +23,15 @@ class bulletin {
   /// The most bytes of a message.
   static constexpr std::size_t most_bytes = std::size_t{1} << 12U;
 
-  /// Takes a message of rank `from`. Called by one thread at a time, which must not call the
+  /// Who reads a channel. The functions are called by one thread at a time, must not call the
   /// bulletin, and may not throw.
-  using reader = std::function<void(rank_id from, std::span<const std::byte> message)>;
+  struct reader {
+    /// Takes a message of rank `from`.
+    std::function<void(rank_id from, std::span<const std::byte> message)> take;
+    /// Returns what this rank publishes when it learns that `ended` has ended and all that came of
+    /// it has been taken. May be empty.
+    std::function<std::vector<std::byte>(rank_id ended)> last_words = nullptr;
+  };
 
   bulletin() = default;
   bulletin(const bulletin&) = delete;

@@ -63,8 +63,9 @@ class view_agreement {
   /// Returns what the members of `view` give as `own`, equally many bytes each, up to `most_bytes`,
   /// in the order of their ranks. Collective among them. Either all members that live get it, or
   /// all get an error: it fails only if a member gives nothing any more, as it has ended or has
-  /// begun to agree on another view. tests/model/gather.pml checks that. Deadlines may end it on
-  /// some alone. So may, on posted boards, a member that ends while it posts.
+  /// begun to agree on another view. tests/model/gather.pml checks that. On posted boards a member
+  /// that has ended gives nothing any more when all that live have told what they have of it.
+  /// Deadlines may end the call on some alone.
   /// Cost: a signal, and a wait for each member.
   /// Throws: `error` peer_dead or timed_out, with the rank that did not come; mismatch if ranks do
   /// something else than `doing`; invalid_argument if there are too many bytes.
@@ -98,9 +99,15 @@ class view_agreement {
   bool add(std::vector<bool>& gone, const std::vector<bool>& more) const noexcept;
   /// Returns whether a member of `view` gives nothing any more in it.
   [[nodiscard]] bool gives_no_more(rank_id rank, const group_view& view) const noexcept;
+  /// Waits until each member of `view` that lives has told what it has on the board of `ended`, if
+  /// that one has ended. Returns peer_dead once they have.
+  [[nodiscard]] errc await_last_words(rank_id ended, const group_view& view,
+                                      deadline until) noexcept;
   /// Waits until `word` of `rank` is at least `value`, or a rank outside `gone` has ended.
   [[nodiscard]] errc wait(signal_word& word, std::uint64_t value, const std::vector<bool>& gone,
                           deadline until) const noexcept;
+
+  static constexpr std::uint64_t never_written = ~std::uint64_t{0};
 
   std::shared_ptr<membership> members_;
   std::vector<std::byte*> boards_;

@@ -80,6 +80,20 @@ PEERBUS_INLINE bool view_agreement::gives_no_more(rank_id rank,
   return false;
 }
 
+PEERBUS_INLINE errc view_agreement::await_last_words(rank_id ended, const group_view& view,
+                                                     deadline until) noexcept {
+  // Who agrees on another view has given all before.
+  if (members_->state(ended) == rank_state::running) return errc::peer_dead;
+  const auto has_told = [&](rank_id member) noexcept {
+    return member == own() || member == ended || members_->state(member) != rank_state::running ||
+           posted_->has_told(member, ended);
+  };
+  const auto members = view.members();
+  return board_of(own()).revised.wait_at_least(never_written, until, thresholds_, [&]() noexcept {
+    return std::all_of(members.begin(), members.end(), has_told) ? errc::peer_dead : errc::ok;
+  });
+}
+
 PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadline noticed,
                                                 deadline until) {
   std::vector<bool> gone = present.gone();
@@ -102,7 +116,6 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
     }
     if (has_grown || !is_written) {
       if (gone == present.gone()) {
-        constexpr std::uint64_t never_written = ~std::uint64_t{0};
         if (wait(board_of(own()).revised, never_written, gone, noticed) == errc::timed_out)
           return present;
         continue;
@@ -150,6 +163,7 @@ PEERBUS_INLINE std::vector<std::byte> view_agreement::gather(const group_view& v
     errc code = theirs.gathered.wait_at_least(turn, until, thresholds_, [&]() noexcept {
       return gives_no_more(rank, view) ? errc::peer_dead : errc::ok;
     });
+    if (code == errc::peer_dead && posted_ != nullptr) code = await_last_words(rank, view, until);
     // It may have given between the first look and its end.
     if (code == errc::peer_dead && theirs.gathered.value() >= turn) code = errc::ok;
     if (code != errc::ok)

@@ -117,7 +117,7 @@ class tcp_failure_detector final : public membership_source, public bulletin {
   }
   void unsubscribe(std::uint32_t channel) noexcept override {
     const std::lock_guard held{looking_};
-    readers_[channel] = nullptr;
+    readers_[channel] = {};
   }
   void publish(std::uint32_t channel, std::span<const std::byte> message) override {
     if (message.size() > most_bytes)
@@ -125,9 +125,7 @@ class tcp_failure_detector final : public membership_source, public bulletin {
                   concat("a message of ", message.size(), " bytes, expected at most ", most_bytes)};
     if (!watched_) return;
     const std::lock_guard held{looking_};
-    reserve(news::head_bytes + message.size());
-    note(channel, news::is_message | static_cast<std::uint32_t>(message.size()));
-    told_.insert(told_.end(), message.begin(), message.end());
+    append(channel, message);
     pass_on();
   }
 
@@ -153,6 +151,7 @@ class tcp_failure_detector final : public membership_source, public bulletin {
     std::size_t sent = 0;  ///< the number of bytes of `told_` that have been sent
     news_stream heard;
     std::size_t pieces = 0;
+    bool is_over = false;  ///< the rank has ended
   };
 
   void watch(std::size_t peer, connection socket) {
@@ -201,8 +200,8 @@ class tcp_failure_detector final : public membership_source, public bulletin {
       const auto found = sender.heard.next(piece);
       if (found != news_stream::status::piece) return found == news_stream::status::more;
       if (piece.has_message()) {
-        if (piece.subject < readers_.size() && readers_[piece.subject])
-          readers_[piece.subject](peer, piece.message);
+        if (piece.subject < readers_.size() && readers_[piece.subject].take)
+          readers_[piece.subject].take(peer, piece.message);
         continue;
       }
       const rank_id rank{piece.subject};
@@ -235,6 +234,16 @@ class tcp_failure_detector final : public membership_source, public bulletin {
   /// Stores the state of a rank, unless one is known. Rank 0 also notes it for the other ranks.
   void learn(rank_id rank, rank_state state) noexcept {
     if (membership::announce(states_[rank.index()], state) && me_.index() == 0) note(rank, state);
+    if (std::exchange(links_[rank.index()].is_over, true)) return;
+    for (std::uint32_t channel = 0; channel < readers_.size(); ++channel)
+      if (readers_[channel].last_words) append(channel, readers_[channel].last_words(rank));
+  }
+
+  void append(std::uint32_t channel, std::span<const std::byte> message) {
+    if (message.empty()) return;
+    reserve(news::head_bytes + message.size());
+    note(channel, news::is_message | static_cast<std::uint32_t>(message.size()));
+    told_.insert(told_.end(), message.begin(), message.end());
   }
 
   void note(rank_id rank, rank_state state) noexcept {
