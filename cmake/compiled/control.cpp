@@ -46,9 +46,11 @@
 #include <peerbus/collective/team.ipp>
 #include <peerbus/communicator/admission.ipp>
 #include <peerbus/communicator/near_groups.ipp>
+#include <peerbus/communicator/posted_boards.ipp>
 #include <peerbus/communicator/rank_group.ipp>
 #include <peerbus/communicator/subset.ipp>
 #include <peerbus/communicator/survivors.ipp>
+#include <peerbus/communicator/verdict.ipp>
 #include <peerbus/communicator/view_agreement.ipp>
 #include <peerbus/core/caches.ipp>
 #include <peerbus/core/cgroup.ipp>

@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/bulletin.hpp>
 #include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/compiled.hpp>
@@ -100,6 +102,18 @@ class bootstrap {
   /// Throws: `error` unsupported unless `can_go_on`.
   void go_on(std::vector<rank_id> ranks,
              std::function<std::unique_ptr<bootstrap>(deadline until)> meet);
+  /// Returns the messages between the ranks, by which communicators agree who goes on where ranks
+  /// share no memory. Null if there are none. The same on all ranks.
+  [[nodiscard]] virtual std::shared_ptr<bulletin> messages() const noexcept { return nullptr; }
+  /// Returns what each of some ranks gives, equally many bytes up to 1 024, in their order.
+  using sharing = std::function<std::vector<std::byte>(std::span<const std::byte> own)>;
+  /// Makes a bootstrap of `ranks`, ascending, of which the caller is `member`, without the others
+  /// of this group and without its `allgather`. Collective among `ranks`, whose `share` carries
+  /// where they meet. Null if this bootstrap has no way of its own to do that.
+  /// Throws: `error` as `share`, and as the constructor of the bootstrap.
+  [[nodiscard]] virtual std::unique_ptr<bootstrap> meet_again(const std::vector<rank_id>& ranks,
+                                                              rank_id member, const sharing& share,
+                                                              deadline until);
   /// Returns the work that `allgather` advances while it waits.
   [[nodiscard]] const std::shared_ptr<idle_work>& idle() const noexcept { return idle_; }
 

@@ -70,6 +70,12 @@ PEERBUS_INLINE void bootstrap::go_on(
   of_the_rest_.reset();
 }
 
+PEERBUS_INLINE std::unique_ptr<bootstrap> bootstrap::meet_again(
+    const std::vector<rank_id>& /*ranks*/, rank_id /*member*/, const sharing& /*share*/,
+    deadline /*until*/) {
+  return nullptr;
+}
+
 PEERBUS_INLINE std::unique_ptr<bootstrap> bootstrap::make_rest(
     const std::vector<rank_id>& /*ranks*/, rank_id /*member*/,
     const std::function<std::unique_ptr<bootstrap>(deadline until)>& meet, deadline until) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/bulletin.hpp>
 #include <peerbus/bootstrap/tcp_settings.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -18,8 +19,11 @@ namespace peerbus {
 
 namespace detail {
 
+class awaited_members;
 class star;
+class tcp_failure_detector;
 struct met_over_tcp;
+struct offered_place;
 
 }  // namespace detail
 
@@ -38,6 +42,9 @@ struct met_over_tcp;
 /// has left, the other ranks learn nothing more about each other, and their waits end at the
 /// deadline. Waits allocate nothing until news of a rank's end arrives. Then OpenSSL may allocate.
 ///
+/// With `tcp_settings::mesh` each rank learns of the end of every other by itself, and
+/// communicators can go on without ranks that died, in a group made anew by `survivors`.
+///
 /// The destructor tells the other ranks that this rank has left, or has failed if an exception
 /// destroys the bootstrap.
 ///
@@ -47,7 +54,8 @@ class tcp_bootstrap final : public bootstrap {
   /// Collective: meets the other ranks at the place that `settings` name. The call ends by `until`,
   /// or up to a second later if rank 0 does not answer. If the system takes longer to resolve a
   /// name, the call takes that time as well.
-  /// Cost: two TLS connections from each rank to rank 0, and one `allgather`.
+  /// Cost: two TLS connections from each rank to rank 0, and one `allgather`. With
+  /// `tcp_settings::mesh` one connection between any two other ranks, and two `allgather`s more.
   /// Throws: `error` invalid_argument (also if there is no secret and other hosts could connect),
   /// timed_out (naming the missing ranks; or rank 0 is of another job), mismatch (another secret, a
   /// rank that came twice, different sizes or builds), peer_dead, system. All ranks that came throw
@@ -59,7 +67,8 @@ class tcp_bootstrap final : public bootstrap {
   /// the network. The port is `PEERBUS_PORT` instead if that is set, or the port next to
   /// `MASTER_PORT` if torchrun reports that it listens at `MASTER_PORT` itself. The secret is in
   /// `PEERBUS_SECRET`, or in the file that `PEERBUS_SECRET_FILE` names. The job is `PEERBUS_JOB`,
-  /// or the launcher's id of it. `PEERBUS_HOST` is `tcp_settings::host`.
+  /// or the launcher's id of it. `PEERBUS_HOST` is `tcp_settings::host`, and `PEERBUS_MESH`, 0 or
+  /// 1, `tcp_settings::mesh`.
   /// Cost: as the constructor.
   /// Throws: as the constructor; also `error` invalid_argument, with the variable that is missing
   /// or wrong, and system if the file cannot be read.
@@ -79,16 +88,32 @@ class tcp_bootstrap final : public bootstrap {
 
   [[nodiscard]] std::vector<contribution> allgather(contribution own_part, deadline until,
                                                     std::string_view doing) override;
+  [[nodiscard]] std::shared_ptr<bulletin> messages() const noexcept override;
+  /// Meets over TCP, at an address of the first of `ranks`, as a mesh if this is one.
+  [[nodiscard]] std::unique_ptr<bootstrap> meet_again(const std::vector<rank_id>& ranks,
+                                                      rank_id member, const sharing& share,
+                                                      deadline until) override;
 
  private:
   tcp_bootstrap(const tcp_settings& settings, deadline until, detail::met_over_tcp met);
 
   /// Collective: finds the ranks that share this host, and the cores that they may use.
   void count_neighbours(deadline until);
+  /// Collective: connects each rank to every other.
+  void connect_all(deadline until);
+
+  /// Returns what tells how `ranks` end while they are on their way to another group.
+  [[nodiscard]] detail::awaited_members watch_members(const std::vector<rank_id>& ranks) const;
+  /// Meets `rank_count` ranks as `member` at `place`. `awaited` are the ranks, in their order.
+  [[nodiscard]] std::unique_ptr<bootstrap> meet_at(const detail::offered_place& place,
+                                                   rank_id member,
+                                                   const detail::awaited_members& awaited,
+                                                   std::size_t rank_count, deadline until) const;
 
   [[nodiscard]] std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks,
                                                          rank_id member, deadline until) override;
 
+  std::shared_ptr<detail::tcp_failure_detector> news_;
   std::unique_ptr<detail::star> star_;
   tcp_settings settings_;  ///< `address` is an address by which other ranks reach this host
   std::size_t local_rank_ = 0;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -27,6 +28,7 @@
 #include <peerbus/bootstrap/detail/state_page.hpp>
 #include <peerbus/bootstrap/detail/tcp_environment.hpp>
 #include <peerbus/bootstrap/detail/tcp_failure_detector.hpp>
+#include <peerbus/bootstrap/detail/tcp_mesh.hpp>
 #include <peerbus/bootstrap/detail/tcp_place.hpp>
 #include <peerbus/bootstrap/detail/tcp_rendezvous.hpp>
 #include <peerbus/bootstrap/environment.hpp>
@@ -102,16 +104,17 @@ inline std::vector<bootstrap::contribution> tcp_bootstrap::allgather(contributio
 
 inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until,
                                     detail::met_over_tcp met)
-    : star_{std::move(met.connections)},
+    : news_{std::move(met.news)},
+      star_{std::move(met.connections)},
       settings_{settings},
       mark_{detail::state_page::make_named(1).memory()} {
   settings_.address = std::move(met.address);
   set_rendezvous_address(std::move(met.own_end));
-  auto* const states = met.news->states();
-  set_members(std::make_shared<membership>(rank_id{settings.rank}, settings.size, states,
-                                           std::move(met.news)));
+  set_members(
+      std::make_shared<membership>(rank_id{settings.rank}, settings.size, news_->states(), news_));
   try {
     count_neighbours(until);
+    if (settings_.mesh) connect_all(until);
   } catch (...) {
     members()->announce(members()->end_by_exception());
     throw;
@@ -125,6 +128,7 @@ inline void tcp_bootstrap::count_neighbours(deadline until) {
   const auto text = std::as_bytes(std::span{rendezvous_address()});
   std::copy_n(text.begin(), std::min(text.size(), own_end.size()), own_end.begin());
   std::vector<std::byte> own_part{identity.begin(), identity.end()};
+  own_part.push_back(static_cast<std::byte>(settings_.mesh));
   own_part.insert(own_part.end(), own_end.begin(), own_end.end());
   const auto my_cores = usable_core_numbers();
   const auto numbers = std::as_bytes(std::span{my_cores});
@@ -132,23 +136,29 @@ inline void tcp_bootstrap::count_neighbours(deadline until) {
   const auto given = allgather({std::move(own_part), {}}, until, "meeting of the ranks");
   std::vector<std::uint32_t> cores;
   std::vector<rank_id> near_ranks;
+  constexpr std::size_t before_end = sizeof here + 1;
+  constexpr std::size_t before_cores = before_end + own_end.size();
   std::size_t before_me = 0;
   std::size_t ranks_here = 0;
   for (const rank_id peer : all_ranks{size()}) {
     const std::span<const std::byte> bytes{given[peer.index()].bytes};
-    if (bytes.size() < sizeof here + own_end.size()) continue;
+    if (bytes.size() < before_cores) continue;
     detail::host_identity of_peer{here};
     std::memcpy(&of_peer, bytes.data(), sizeof of_peer);
+    if (const bool is_in_mesh = bytes[sizeof here] != std::byte{0}; is_in_mesh != settings_.mesh)
+      throw error{errc::mismatch, detail::concat("of ", peer, " and ", rank(),
+                                                 " only one is to be part of a mesh; expected the "
+                                                 "same PEERBUS_MESH on all ranks")};
     if (of_peer.kernel != here.kernel) continue;
     if (of_peer == here) near_ranks.push_back(peer);
     // Ranks of rank 0's host may have met it over the loopback interface.
     if (of_peer == here && rendezvous_address().empty()) {
-      const auto* const end_of_peer = reinterpret_cast<const char*>(&bytes[sizeof here]);
+      const auto* const end_of_peer = reinterpret_cast<const char*>(&bytes[before_end]);
       set_rendezvous_address({end_of_peer, ::strnlen(end_of_peer, own_end.size())});
     }
     ++ranks_here;
     if (peer < rank()) ++before_me;
-    const auto cores_of_peer = bytes.subspan(sizeof here + own_end.size());
+    const auto cores_of_peer = bytes.subspan(before_cores);
     const std::size_t count = cores_of_peer.size() / sizeof(std::uint32_t);
     const std::size_t known = cores.size();
     cores.resize(known + count);
@@ -174,7 +184,7 @@ inline std::unique_ptr<bootstrap> tcp_bootstrap::make_subgroup(const std::vector
   });
   const auto given = gather_or_refuse(*this, "subgroup", {offer.encode(), {}}, objection, until);
   const auto place = detail::offered_place::decode(given[ranks.front().index()].bytes);
-  const detail::awaited_members awaited{members(), ranks};
+  const detail::awaited_members awaited = watch_members(ranks);
   return detail::meet_as_subgroup(ranks, [&]() -> std::unique_ptr<bootstrap> {
     if (all_near) {
       launch_settings settings;
@@ -184,15 +194,65 @@ inline std::unique_ptr<bootstrap> tcp_bootstrap::make_subgroup(const std::vector
       settings.port = place.port;
       return detail::join_on_this_host(settings, until, awaited);
     }
-    tcp_settings settings = settings_;
-    settings.rank = member.index();
-    settings.local_rank.reset();
-    settings.size = ranks.size();
-    settings.address = place.address;
-    settings.port = place.port;
-    auto met = detail::met_over_tcp::at(settings, until, awaited);
-    return std::unique_ptr<bootstrap>{new tcp_bootstrap{settings, until, std::move(met)}};
+    return meet_at(place, member, awaited, ranks.size(), until);
   });
+}
+
+inline detail::awaited_members tcp_bootstrap::watch_members(
+    const std::vector<rank_id>& ranks) const {
+  // In a mesh each of them sees by itself how the others end.
+  constexpr std::chrono::hours without_limit{24};
+  if (settings_.mesh) return {members(), ranks, without_limit};
+  return {members(), ranks};
+}
+
+inline std::unique_ptr<bootstrap> tcp_bootstrap::meet_at(const detail::offered_place& place,
+                                                         rank_id member,
+                                                         const detail::awaited_members& awaited,
+                                                         std::size_t rank_count,
+                                                         deadline until) const {
+  tcp_settings settings = settings_;
+  settings.rank = member.index();
+  settings.local_rank.reset();
+  settings.size = rank_count;
+  settings.address = place.address;
+  settings.port = place.port;
+  auto met = detail::met_over_tcp::at(settings, until, awaited);
+  return std::unique_ptr<bootstrap>{new tcp_bootstrap{settings, until, std::move(met)}};
+}
+
+inline void tcp_bootstrap::connect_all(deadline until) {
+  std::optional<detail::tcp_mesh> ours;
+  const auto objection = objection_of("the mesh of ranks", [&] { ours.emplace(settings_, until); });
+  const auto given =
+      gather_or_refuse(*this, "places of the mesh",
+                       {ours ? ours->offer() : std::vector<std::byte>{}, {}}, objection, until);
+  std::vector<std::span<const std::byte>> offers;
+  offers.reserve(given.size());
+  for (const contribution& part : given) offers.emplace_back(part.bytes);
+  // Whoever gives up at the deadline says so to the others.
+  constexpr std::chrono::seconds grace{1};
+  agree(*this, "mesh of ranks", {}, detail::postponed(until, grace),
+        objection_of("the mesh of ranks",
+                     [&] { news_->become_mesh(ours->connect(offers, *members(), until)); }));
+}
+
+inline std::shared_ptr<bulletin> tcp_bootstrap::messages() const noexcept {
+  return settings_.mesh ? news_ : nullptr;
+}
+
+inline std::unique_ptr<bootstrap> tcp_bootstrap::meet_again(const std::vector<rank_id>& ranks,
+                                                            rank_id member, const sharing& share,
+                                                            deadline until) {
+  detail::offered_place offer;  // It keeps the port, so it must live until all have met.
+  if (member.index() == 0) offer = detail::offered_place::of_network(settings_.address);
+  std::vector<std::byte> own = offer.encode();
+  constexpr std::size_t most_place_bytes = 512;
+  own.resize(most_place_bytes);
+  const std::vector<std::byte> all = share(own);
+  auto place = detail::offered_place::decode(std::span{all}.first(most_place_bytes));
+  place.address.resize(::strnlen(place.address.data(), place.address.size()));
+  return meet_at(place, member, watch_members(ranks), ranks.size(), until);
 }
 
 }  // namespace peerbus

@@ -34,6 +34,10 @@ struct tcp_settings {
   /// same secret, up to 128 bytes, the same on all ranks. Ranks of another job cannot join. It
   /// travels in plain text.
   std::string job;
+  /// Connects each rank to every other, so that they hear of each other's end by themselves, and
+  /// the others go on if any of them dies, rank 0 too (`communicator::continue_without_the_dead`
+  /// and `survivors`). Costs a connection for any two ranks. The same on all ranks.
+  bool mesh = false;
 };
 
 }  // namespace peerbus

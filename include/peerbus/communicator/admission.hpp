@@ -100,7 +100,6 @@ class admission {
   void confirm(bootstrap& met, deadline until);
 
   struct waiting_state;
-  struct verdict;
 
   rank_group* group_;
   launch_settings place_;

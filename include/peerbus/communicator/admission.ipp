@@ -21,6 +21,7 @@
 #include <peerbus/bootstrap/detail/star_root.hpp>
 #include <peerbus/bootstrap/detail/state_page.hpp>
 #include <peerbus/communicator/admission.hpp>
+#include <peerbus/communicator/verdict.hpp>
 #include <peerbus/core/fnv_hash.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
@@ -49,25 +50,6 @@ PEERBUS_INLINE bool admission::is_host() const noexcept {
   return group_->view().members().front() == group_->rank();
 }
 
-/// The outcome of a step on one member, as it tells the others.
-struct admission::verdict {
-  static constexpr std::size_t most_text_bytes = 200;
-
-  verdict() = default;
-  explicit verdict(const std::optional<error>& objection) {
-    if (!objection) return;
-    code = objection->code();
-    std::copy_n(objection->text().begin(), std::min(objection->text().size(), text.size() - 1),
-                text.begin());
-  }
-  [[nodiscard]] std::string describe(rank_id member) const {
-    return detail::concat(member, ": ", to_string(code), ": ", std::string_view{text.data()});
-  }
-
-  errc code = errc::ok;
-  std::array<char, most_text_bytes> text{};
-};
-
 PEERBUS_INLINE bool admission::is_anybody_waiting(deadline until) {
   refusal_.clear();
   const group_view& view = group_->view();
@@ -84,7 +66,7 @@ PEERBUS_INLINE bool admission::is_anybody_waiting(deadline until) {
   // Wire form: how the member fared, a hash of its place, the number of its call there, then a bit
   // for each rank that waits.
   struct head {
-    verdict fared;
+    detail::verdict fared;
     std::uint64_t place = 0;
     detail::hello::process_id process{};
   };
@@ -92,7 +74,7 @@ PEERBUS_INLINE bool admission::is_anybody_waiting(deadline until) {
   place.add_text(place_.address);
   place.add_text(place_.job);
   place.add(place_.port);
-  const head mine{verdict{objection}, place.value(), now_->process};
+  const head mine{detail::verdict{objection}, place.value(), now_->process};
   std::vector<std::byte> own(sizeof mine + (group_->size() + 7) / 8);
   std::memcpy(own.data(), &mine, sizeof mine);
   for (std::size_t i = 0; i < now_->joining.size(); ++i)
@@ -107,7 +89,7 @@ PEERBUS_INLINE bool admission::is_anybody_waiting(deadline until) {
       throw error{errc::mismatch,
                   detail::concat("admission: ", view.members()[i], " gives another place than ",
                                  view.members().front(), ", expected the same")};
-    if (theirs.fared.code != errc::ok && refusal_.empty())
+    if (theirs.fared.code() != errc::ok && refusal_.empty())
       refusal_ = theirs.fared.describe(view.members()[i]);
     if (i != 0) now_->others.push_back({view.members()[i], theirs.process});
   }
@@ -137,21 +119,10 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> admission::meet(deadline until) {
 
 PEERBUS_INLINE bool admission::all_have_made(const std::optional<error>& objection,
                                              deadline until) {
-  // Another member may fail only when its own calls of what it makes have timed out.
-  constexpr std::chrono::seconds grace{5};
-  const deadline patience =
-      detail::postponed(detail::later(until, group_->default_deadline()), grace);
-  const verdict own{objection};
-  const auto all = group_->gather_in_view("admission: what all have made",
-                                          std::as_bytes(std::span{&own, 1}), patience);
-  for (std::size_t i = 0; i < group_->view().members().size(); ++i) {
-    verdict of_rank;
-    std::memcpy(&of_rank, &all[i * sizeof of_rank], sizeof of_rank);
-    if (of_rank.code == errc::ok) continue;
-    refusal_ = of_rank.describe(group_->view().members()[i]);
-    return false;
-  }
-  return true;
+  const auto found =
+      detail::gather_objections(*group_, "admission: what all have made", objection, until);
+  if (found) refusal_ = found->text();
+  return !found;
 }
 
 PEERBUS_INLINE void admission::confirm(bootstrap& met, deadline until) {

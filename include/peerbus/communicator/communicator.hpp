@@ -15,6 +15,7 @@
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/communicator/group_view.hpp>
+#include <peerbus/communicator/posted_boards.hpp>
 #include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/communicator/view_agreement.hpp>
 #include <peerbus/communicator/window.hpp>
@@ -94,10 +95,14 @@ class communicator : public rank_group {
   /// that are resumed (`moe::exchange::resume`) or made anew. Teams and channels throw
   /// view_changed: make them on a communicator over `survivors` (communicator/survivors.hpp). The
   /// part of a rank that is gone stays in windows made before, and is memory that nobody shares in
-  /// later ones. Only over transports by which every rank reaches the memory of all
-  /// (`peer_reach::all`), and bootstraps that `can_go_on`.
+  /// later ones. That needs a transport by which every rank reaches the memory of all
+  /// (`peer_reach::all`), and a bootstrap that `can_go_on`.
+  ///
+  /// Over other transports a bootstrap with `messages` is needed, such as a `tcp_bootstrap` whose
+  /// `tcp_settings::mesh` is set. Then the ranks only agree on the view: of this communicator, and
+  /// of all that is made from it, `survivors` alone works in it, and operations throw poisoned.
   /// Cost: each living rank writes the set of dead ranks once, or again if it grows, and reads that
-  /// of all.
+  /// of all; by `messages`, a message to each rank for that.
   /// Throws: `error` unsupported over others; timed_out, with a living rank that did not call;
   /// view_changed if the others went on without this rank. The communicator is as before.
   const group_view& continue_without_the_dead();
@@ -124,6 +129,7 @@ class communicator : public rank_group {
   }
 
   window<Transport> make_control_window(bool needs_fetch_add);
+  std::unique_ptr<detail::posted_boards> make_posted_boards();
   std::optional<detail::view_agreement> make_agreement();
   [[nodiscard]] detail::view_agreement& agreement(std::string_view doing);
   void require(errc code);
@@ -133,6 +139,7 @@ class communicator : public rank_group {
   Transport bus_;
   bool shares_cores_;          // All ranks find the same if the transport is direct.
   std::uint32_t windows_ = 0;  // How many were made. Before `control_`, which is the first of them.
+  std::unique_ptr<detail::posted_boards> posted_;  ///< null if ranks go on in this memory or not
   window<Transport> control_;
   std::optional<detail::view_agreement> agreement_;  ///< empty if the transport does not go on
   std::uint64_t barrier_epoch_ = 0;

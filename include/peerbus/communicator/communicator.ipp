@@ -18,6 +18,7 @@ communicator<Transport>::communicator(Transport bus, communicator_options option
     : rank_group{bus.boot(), options},
       bus_{std::move(bus)},
       shares_cores_{bus_.boot().shares_cores()},
+      posted_{make_posted_boards()},
       control_{make_control_window(options.needs_fetch_add)},
       agreement_{make_agreement()} {}
 
@@ -110,6 +111,13 @@ const group_view& communicator<Transport>::continue_without_the_dead(deadline un
       agreement("continue_without_the_dead")
           .agree(view(), is_poisoned() ? deadline::after(moment) : deadline::after({}), until);
   if (next.number() == view().number()) return view();
+  if (posted_) {
+    enter(std::move(next));
+    poison(
+        "the ranks have gone on without others; expected a communicator over `survivors`, as "
+        "this transport has no memory that all of them share");
+    return view();
+  }
   bus_.boot().go_on({next.members().begin(), next.members().end()},
                     [known = std::weak_ptr{self_}](deadline limit) {
                       const auto self = known.lock();
@@ -142,7 +150,7 @@ template <transport Transport>
 std::vector<std::byte> communicator<Transport>::gather_in_view(std::string_view doing,
                                                                std::span<const std::byte> own,
                                                                deadline until) {
-  require_healthy(doing, view().number());
+  if (!posted_ || view().number() == 0) require_healthy(doing, view().number());
   return guarded([&] { return agreement(doing).gather(view(), doing, own, until); });
 }
 
@@ -152,7 +160,8 @@ detail::view_agreement& communicator<Transport>::agreement(std::string_view doin
     throw error{errc::unsupported,
                 detail::concat(doing,
                                ": expected a transport by which every rank reaches the memory "
-                               "of all, such as unified_bus, and one of the library's bootstraps")};
+                               "of all, such as unified_bus, and one of the library's bootstraps, "
+                               "or a tcp_bootstrap whose ranks are a mesh (PEERBUS_MESH)")};
   return *agreement_;
 }
 
@@ -173,14 +182,28 @@ window<Transport> communicator<Transport>::make_control_window(bool needs_fetch_
     agree("communicator", {}, objection);
   }
   return make_agreed_window(
-      {.bytes = reach_of(bus_) == peer_reach::all ? detail::view_agreement::board_bytes(size()) : 0,
+      {.bytes = reach_of(bus_) == peer_reach::all ? detail::agreement_board::bytes_for(size()) : 0,
        .signals = barrier_rounds(size())},
       default_deadline());
 }
 
+/// Before the first window, so that all ranks have them when any rank has a communicator.
+template <transport Transport>
+std::unique_ptr<detail::posted_boards> communicator<Transport>::make_posted_boards() {
+  if (reach_of(bus_) == peer_reach::all && bus_.boot().can_go_on()) return nullptr;
+  auto messages = bus_.boot().messages();
+  if (!messages) return nullptr;
+  return std::make_unique<detail::posted_boards>(std::move(messages), size());
+}
+
 template <transport Transport>
 std::optional<detail::view_agreement> communicator<Transport>::make_agreement() {
-  if (reach_of(bus_) != peer_reach::all || !bus_.boot().can_go_on()) return std::nullopt;
+  const bootstrap& boot = bus_.boot();
+  const auto thresholds = adaptive_wait{}.thresholds(boot.ranks_here(), boot.cores_here());
+  if (posted_)
+    return std::optional<detail::view_agreement>{std::in_place, boot.members(), posted_->boards(),
+                                                 thresholds, posted_.get()};
+  if (reach_of(bus_) != peer_reach::all || !boot.can_go_on()) return std::nullopt;
   std::vector<std::byte*> boards;
   for (const rank_id rank : ranks()) {
     if constexpr (direct_transport<Transport>)
@@ -188,10 +211,8 @@ std::optional<detail::view_agreement> communicator<Transport>::make_agreement() 
     else if constexpr (partly_direct_transport<Transport>)
       boards.push_back(bus_.find_peer_memory(control_.memory(), rank));
   }
-  const bootstrap& boot = bus_.boot();
-  return std::optional<detail::view_agreement>{
-      std::in_place, boot.members(), std::move(boards),
-      adaptive_wait{}.thresholds(boot.ranks_here(), boot.cores_here())};
+  return std::optional<detail::view_agreement>{std::in_place, boot.members(), std::move(boards),
+                                               thresholds};
 }
 
 template <transport Transport>

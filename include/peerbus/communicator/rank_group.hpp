@@ -53,6 +53,8 @@ class rank_group {
   [[nodiscard]] const std::shared_ptr<membership>& members() const noexcept {
     return boot_->members();
   }
+  /// Returns the bootstrap by which the ranks met.
+  [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
   /// Returns the ranks that take part in operations now.
   [[nodiscard]] const group_view& view() const noexcept { return view_; }
   /// Returns the other ranks of the view in the order in which operations visit them. Unless

@@ -27,13 +27,17 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> survivors(rank_group& group,
   const auto view_members = group.view().members();
   const std::vector<rank_id> members{view_members.begin(), view_members.end()};
   const std::size_t place = group.view().place_of(group.rank());
+  const auto share = [&](std::span<const std::byte> own) {
+    return group.gather_in_view("survivors", own, limit);
+  };
+  if (auto met = group.boot().meet_again(members, rank_id{place}, share, limit)) return met;
   // The first rank offers a place with a random name.
   std::array<char, 32> name{};
   if (place == 0) {
     const std::string digits = detail::draw_digits();
     std::copy_n(digits.begin(), std::min(digits.size(), name.size()), name.begin());
   }
-  const auto names = group.gather_in_view("survivors", std::as_bytes(std::span{name}), limit);
+  const auto names = share(std::as_bytes(std::span{name}));
   launch_settings settings;
   settings.rank = settings.local_rank = place;
   settings.size = members.size();

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,7 +10,9 @@
 #include <vector>
 
 #include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/communicator/agreement_board.hpp>
 #include <peerbus/communicator/group_view.hpp>
+#include <peerbus/communicator/posted_boards.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -23,7 +23,8 @@
 namespace peerbus::detail {
 
 /// The agreement of the living ranks of a group on who goes on, without a coordinator. Each rank
-/// writes on a board of its own, which all ranks read, and a board outlives its rank.
+/// writes on a board of its own, which all ranks read, and a board outlives its rank. Where ranks
+/// share no memory, they post what they write to copies that the others have (`posted_boards`).
 ///
 /// A rank writes the set of ranks that are gone, as it knows it, and the number of its view. It
 /// adds what others have written, and writes again when its set has grown. Sets only grow. A rank
@@ -40,19 +41,15 @@ namespace peerbus::detail {
 /// Threads: one call at a time per rank.
 class view_agreement {
  public:
-  /// The most bytes that a rank gives in `gather`.
-  static constexpr std::size_t most_bytes = 1024;
-
-  /// Returns the bytes of the board of a rank. Zeroed memory is a board.
-  [[nodiscard]] static constexpr std::size_t board_bytes(std::size_t ranks) noexcept {
-    return sizeof(board) + words_of(ranks) * sizeof(std::atomic<std::uint64_t>);
-  }
-
   /// Makes the agreement of a group whose ranks have these boards: [ranks], each of
-  /// `board_bytes(ranks)`, aligned to 64 bytes. The boards outlive it.
+  /// `agreement_board::bytes_for(ranks)`, aligned to 64 bytes. They outlive it, and so does
+  /// `posted`, which has them if they are copies, and else is null.
   view_agreement(std::shared_ptr<membership> members, std::vector<std::byte*> boards,
-                 const wait_thresholds& thresholds)
-      : members_{std::move(members)}, boards_{std::move(boards)}, thresholds_{thresholds} {}
+                 const wait_thresholds& thresholds, posted_boards* posted = nullptr)
+      : members_{std::move(members)},
+        boards_{std::move(boards)},
+        thresholds_{thresholds},
+        posted_{posted} {}
 
   /// Returns the view that the living ranks of `present`, this rank's view, agree on: without those
   /// that have ended or left, or `present` if none does so before `noticed`. Collective among the
@@ -66,8 +63,9 @@ class view_agreement {
   /// Returns what the members of `view` give as `own`, equally many bytes each, up to `most_bytes`,
   /// in the order of their ranks. Collective among them. Either all members that live get it, or
   /// all get an error: it fails only if a member gives nothing any more, as it has ended or has
-  /// begun to agree on another view. tests/model/gather.pml checks that. Deadlines may end it on
-  /// some alone.
+  /// begun to agree on another view. tests/model/gather.pml checks that. On posted boards a member
+  /// that has ended gives nothing any more when all that live have told what they have of it.
+  /// Deadlines may end the call on some alone.
   /// Cost: a signal, and a wait for each member.
   /// Throws: `error` peer_dead or timed_out, with the rank that did not come; mismatch if ranks do
   /// something else than `doing`; invalid_argument if there are too many bytes.
@@ -75,22 +73,6 @@ class view_agreement {
                                               std::span<const std::byte> own, deadline until);
 
  private:
-  /// The memory in which a rank writes for all others: `revised` counts how often it has written,
-  /// and `begun` how often it has begun to, so that a reader sees whether what it read belongs
-  /// together. `gathered` counts its gifts, which lie in `given` in turn. Behind the board follow
-  /// the bits of the ranks that are gone.
-  struct board {
-    signal_word revised;
-    std::atomic<std::uint64_t> begun;
-    std::atomic<std::uint64_t> view;
-    signal_word gathered;
-    struct gift {
-      std::atomic<std::uint64_t> what;  ///< a hash of the purpose and the number of bytes
-      std::array<std::byte, most_bytes> bytes;
-    };
-    std::array<gift, 2> given;
-  };
-
   /// A board as another rank has read it.
   struct record {
     std::uint64_t revision = 0;
@@ -98,15 +80,13 @@ class view_agreement {
     std::vector<bool> gone;
   };
 
-  [[nodiscard]] static constexpr std::size_t words_of(std::size_t ranks) noexcept {
-    return (ranks + 63) / 64;
+  [[nodiscard]] agreement_board& board_of(rank_id rank) const noexcept {
+    return agreement_board::at(boards_[rank.index()]);
   }
-  [[nodiscard]] board& board_of(rank_id rank) const noexcept;
-  [[nodiscard]] std::atomic<std::uint64_t>* gone_of(rank_id rank) const noexcept;
   [[nodiscard]] rank_id own() const noexcept { return members_->rank(); }
 
   /// Writes the board of this rank.
-  void write(const std::vector<bool>& gone, std::uint64_t view) noexcept;
+  void write(const std::vector<bool>& gone, std::uint64_t view);
   /// Returns what `rank` has written last, without a set if it is writing.
   [[nodiscard]] record read(rank_id rank) const;
   /// Returns whether another rank, outside `gone`, has ended.
@@ -119,13 +99,20 @@ class view_agreement {
   bool add(std::vector<bool>& gone, const std::vector<bool>& more) const noexcept;
   /// Returns whether a member of `view` gives nothing any more in it.
   [[nodiscard]] bool gives_no_more(rank_id rank, const group_view& view) const noexcept;
+  /// Waits until each member of `view` that lives has told what it has on the board of `ended`, if
+  /// that one has ended. Returns peer_dead once they have.
+  [[nodiscard]] errc await_last_words(rank_id ended, const group_view& view,
+                                      deadline until) noexcept;
   /// Waits until `word` of `rank` is at least `value`, or a rank outside `gone` has ended.
   [[nodiscard]] errc wait(signal_word& word, std::uint64_t value, const std::vector<bool>& gone,
                           deadline until) const noexcept;
 
+  static constexpr std::uint64_t never_written = ~std::uint64_t{0};
+
   std::shared_ptr<membership> members_;
   std::vector<std::byte*> boards_;
   wait_thresholds thresholds_;
+  posted_boards* posted_;
   std::uint64_t gathers_ = 0;  ///< those of the view in `gathered_in_`, and the number of that view
   std::uint64_t gathered_in_ = 0;
 };

@@ -8,45 +8,28 @@
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/communicator/view_agreement.hpp>
 #include <peerbus/core/fnv_hash.hpp>
-#include <peerbus/core/placed.hpp>
 #include <peerbus/core/text.hpp>
 
 namespace peerbus::detail {
 
-PEERBUS_INLINE view_agreement::board& view_agreement::board_of(rank_id rank) const noexcept {
-  return *placed<board>(boards_[rank.index()]);
-}
-
-PEERBUS_INLINE std::atomic<std::uint64_t>* view_agreement::gone_of(rank_id rank) const noexcept {
-  return placed<std::atomic<std::uint64_t>>(boards_[rank.index()] + sizeof(board));
-}
-
-PEERBUS_INLINE void view_agreement::write(const std::vector<bool>& gone,
-                                          std::uint64_t view) noexcept {
-  board& mine = board_of(own());
+PEERBUS_INLINE void view_agreement::write(const std::vector<bool>& gone, std::uint64_t view) {
+  std::vector<std::uint64_t> words(agreement_board::words_of(gone.size()));
+  for (std::size_t i = 0; i < gone.size(); ++i)
+    words[i / 64] |= static_cast<std::uint64_t>(gone[i]) << i % 64;
+  agreement_board& mine = board_of(own());
   const std::uint64_t revision = mine.revised.value() + 1;
-  // order: relaxed, before the releases below, whose values a reader acquires before it reads
-  // `begun` again.
-  mine.begun.store(revision, std::memory_order_relaxed);
-  mine.view.store(view, std::memory_order_release);
-  std::atomic<std::uint64_t>* const words = gone_of(own());
-  for (std::size_t word = 0; word < words_of(gone.size()); ++word) {
-    std::uint64_t bits = 0;
-    for (std::size_t i = word * 64; i < std::min(gone.size(), word * 64 + 64); ++i)
-      bits |= static_cast<std::uint64_t>(gone[i]) << i % 64;
-    words[word].store(bits, std::memory_order_release);
-  }
-  mine.revised.raise(revision);
+  mine.write(revision, view, words);
+  if (posted_ != nullptr) posted_->post_set(revision, view, words);
 }
 
 PEERBUS_INLINE view_agreement::record view_agreement::read(rank_id rank) const {
-  board& theirs = board_of(rank);
+  const agreement_board& theirs = board_of(rank);
   record found;
   found.revision = theirs.revised.value();
   // order: acquire; pairs with the releases in `write`.
   found.view = theirs.view.load(std::memory_order_acquire);
   std::vector<bool> gone(boards_.size());
-  const std::atomic<std::uint64_t>* const words = gone_of(rank);
+  const std::atomic<std::uint64_t>* const words = theirs.gone();
   for (std::size_t i = 0; i < gone.size(); ++i)
     gone[i] = (words[i / 64].load(std::memory_order_acquire) >> i % 64 & 1U) != 0;
   // order: relaxed; the acquires above come first.
@@ -89,13 +72,27 @@ PEERBUS_INLINE bool view_agreement::gives_no_more(rank_id rank,
                                                   const group_view& view) const noexcept {
   if (rank == own()) return false;
   if (members_->state(rank) != rank_state::running) return true;
-  const std::atomic<std::uint64_t>* const words = gone_of(rank);
+  const std::atomic<std::uint64_t>* const words = board_of(rank).gone();
   for (const rank_id member : view.members())
     // order: relaxed; it is a single bit, and guards nothing that is read.
     if ((words[member.index() / 64].load(std::memory_order_relaxed) >> member.index() % 64 & 1U) !=
         0)
       return true;
   return false;
+}
+
+PEERBUS_INLINE errc view_agreement::await_last_words(rank_id ended, const group_view& view,
+                                                     deadline until) noexcept {
+  // Who agrees on another view has given all before.
+  if (members_->state(ended) == rank_state::running) return errc::peer_dead;
+  const auto has_told = [&](rank_id member) noexcept {
+    return member == own() || member == ended || members_->state(member) != rank_state::running ||
+           posted_->has_told(member, ended);
+  };
+  const auto members = view.members();
+  return board_of(own()).revised.wait_at_least(never_written, until, thresholds_, [&]() noexcept {
+    return std::all_of(members.begin(), members.end(), has_told) ? errc::peer_dead : errc::ok;
+  });
 }
 
 PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadline noticed,
@@ -123,7 +120,6 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
     }
     if (has_grown || !is_written) {
       if (gone == present.gone()) {
-        constexpr std::uint64_t never_written = ~std::uint64_t{0};
         if (wait(board_of(own()).revised, never_written, gone, noticed) == errc::timed_out) {
           activity.end(begun);
           return present;
@@ -153,9 +149,10 @@ PEERBUS_INLINE std::vector<std::byte> view_agreement::gather(const group_view& v
                                                              std::string_view doing,
                                                              std::span<const std::byte> own_bytes,
                                                              deadline until) {
-  if (own_bytes.size() > most_bytes)
-    throw error{errc::invalid_argument, concat(doing, ": ", own_bytes.size(),
-                                               " bytes given, expected at most ", most_bytes)};
+  if (own_bytes.size() > agreement_board::most_bytes)
+    throw error{errc::invalid_argument,
+                concat(doing, ": ", own_bytes.size(), " bytes given, expected at most ",
+                       agreement_board::most_bytes)};
   fnv_hash what;
   what.add_text(doing);
   what.add(own_bytes.size());
@@ -170,18 +167,16 @@ PEERBUS_INLINE std::vector<std::byte> view_agreement::gather(const group_view& v
       activity.begin({.operation = group_operation::view_gather, .number = view.number()});
   // A rank gives for this turn when it has read everything of the one before, whose place the next
   // turn has.
-  board& mine = board_of(own());
-  std::copy(own_bytes.begin(), own_bytes.end(), mine.given[turn % 2].bytes.begin());
-  // order: relaxed; the signal publishes it.
-  mine.given[turn % 2].what.store(what.value(), std::memory_order_relaxed);
-  mine.gathered.raise(turn);
+  board_of(own()).give(turn, what.value(), own_bytes);
+  if (posted_ != nullptr) posted_->post_gift(turn, what.value(), own_bytes);
   std::vector<std::byte> all;
   all.reserve(view.members().size() * own_bytes.size());
   for (const rank_id rank : view.members()) {
-    board& theirs = board_of(rank);
+    agreement_board& theirs = board_of(rank);
     errc code = theirs.gathered.wait_at_least(turn, until, thresholds_, [&]() noexcept {
       return gives_no_more(rank, view) ? errc::peer_dead : errc::ok;
     });
+    if (code == errc::peer_dead && posted_ != nullptr) code = await_last_words(rank, view, until);
     // It may have given between the first look and its end.
     if (code == errc::peer_dead && theirs.gathered.value() >= turn) code = errc::ok;
     if (code != errc::ok)

@@ -121,6 +121,8 @@ inline tcp_settings read_tcp_settings() {
   read.secret = read_secret();
   read.job = launched.job;
   read.host = std::string{variable("PEERBUS_HOST").value_or("")};
+  if (const auto mesh = variable("PEERBUS_MESH"))
+    read.mesh = parse_variable("PEERBUS_MESH", *mesh, 0, 1, "0 or 1") == 1;
   return read;
 }
 

@@ -3,28 +3,29 @@
 
 #include <linux/sockios.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/bulletin.hpp>
 #include <peerbus/bootstrap/detail/connection.hpp>
-#include <peerbus/bootstrap/detail/message_cursor.hpp>
+#include <peerbus/bootstrap/detail/news_stream.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/detail/yielding_lock.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
 #include <peerbus/core/home_process.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/system_error.hpp>
@@ -34,37 +35,29 @@ namespace peerbus::detail {
 
 /// The rank states of a group whose ranks share no memory. Each non-zero rank has a `watch`
 /// connection to rank 0. It sends its final state there. If its connection ends without that, it
-/// has died or is out of reach. Rank 0 passes all states on to the other ranks.
+/// has died or is out of reach. Rank 0 passes all states on to the other ranks. Once ranks are
+/// connected as a mesh, each of them has such a connection to every other, which is then the only
+/// source of news about that one, and carries messages as well.
 ///
-/// All of this happens inside `look` and `tell`. If rank 0 does not look for a while, it passes
-/// nothing on in that time, and after it has left it passes nothing on any more.
+/// All of this happens inside `look`, `tell` and `publish`. If rank 0 does not look for a while, it
+/// passes nothing on in that time, and after it has left it passes nothing on any more.
 ///
-/// A piece of news is a rank and its state, 4 bytes each. There is at most one for each rank.
+/// There is at most one piece of news of a state for each rank.
 ///
 /// Cost of a poll: one system call if nothing has arrived. Otherwise the connection decrypts, and
 /// OpenSSL may allocate. This happens under a lock. A thread that looks does not wait for the lock,
 /// but a thread that tells does.
-class tcp_failure_detector final : public membership_source {
+class tcp_failure_detector final : public membership_source, public bulletin {
  public:
   using state_word = membership::state_word;
-  static constexpr std::size_t news_bytes = 8;
 
   /// Takes the connections `links` by rank. An entry without a connection is empty.
   /// Throws: `error` system.
   tcp_failure_detector(rank_id me, std::vector<connection> links)
       : me_{me}, states_{std::make_unique<state_word[]>(links.size())}, links_(links.size()) {
-    told_.reserve(news_bytes * links.size());
-    for (std::size_t peer = 0; peer < links.size(); ++peer) {
-      if (!links[peer]) continue;
-      if (!watched_) watched_ = unique_fd::above_standard(::epoll_create1(EPOLL_CLOEXEC));
-      epoll_event event{};
-      event.events = EPOLLIN;
-      event.data.u64 = peer;
-      if (!watched_ || ::epoll_ctl(watched_.get(), EPOLL_CTL_ADD, links[peer].get(), &event) != 0)
-        throw system_failure(concat("watching the connection of ", rank_id{peer}), errno);
-      links_[peer].socket = std::move(links[peer]);
-      links_[peer].open = true;
-    }
+    reserve(0);
+    for (std::size_t peer = 0; peer < links.size(); ++peer)
+      if (links[peer]) watch(peer, std::move(links[peer]));
   }
 
   tcp_failure_detector(const tcp_failure_detector&) = delete;
@@ -90,22 +83,50 @@ class tcp_failure_detector final : public membership_source {
 
   void look() noexcept override {
     if (!watched_) return;
-    // If another thread holds the lock, it brings the same news. order: acquire; pairs with the
-    // release in `unlock`.
-    if (looking_.test_and_set(std::memory_order_acquire)) return;
+    const std::unique_lock held{looking_, std::try_to_lock};
+    if (!held) return;  // Another thread brings the same news.
     listen();
     pass_on();
-    unlock();
   }
 
   void tell(rank_state state) noexcept override {
     if (!watched_) return;
-    // order: acquire; pairs with the release in `unlock`. Spinning is fine because a poll is short.
-    while (looking_.test_and_set(std::memory_order_acquire)) ::sched_yield();
+    const std::lock_guard held{looking_};
     listen();
     note(me_, state);
     pass_on();
-    unlock();
+  }
+
+  /// Connects this rank to the ranks of `more` too, by rank, so that it has a connection to each
+  /// rank that runs. They do the same at about the same time, and publish only once all have.
+  /// Throws: `error` system.
+  void become_mesh(std::vector<connection> more) {
+    const std::lock_guard held{looking_};
+    for (link& known : links_) known.heard.allow_messages();
+    for (std::size_t peer = 0; peer < more.size(); ++peer) {
+      if (!more[peer]) continue;
+      watch(peer, std::move(more[peer]));
+      links_[peer].sent = told_.size();
+    }
+  }
+
+  [[nodiscard]] std::uint32_t subscribe(reader read) override {
+    const std::lock_guard held{looking_};
+    readers_.push_back(std::move(read));
+    return static_cast<std::uint32_t>(readers_.size() - 1);
+  }
+  void unsubscribe(std::uint32_t channel) noexcept override {
+    const std::lock_guard held{looking_};
+    readers_[channel] = {};
+  }
+  void publish(std::uint32_t channel, std::span<const std::byte> message) override {
+    if (message.size() > most_bytes)
+      throw error{errc::invalid_argument,
+                  concat("a message of ", message.size(), " bytes, expected at most ", most_bytes)};
+    if (!watched_) return;
+    const std::lock_guard held{looking_};
+    append(channel, message);
+    pass_on();
   }
 
   bool ends_within(rank_id peer, std::chrono::milliseconds patience) noexcept override {
@@ -128,13 +149,27 @@ class tcp_failure_detector final : public membership_source {
     connection socket;
     bool open = false;
     std::size_t sent = 0;  ///< the number of bytes of `told_` that have been sent
-    std::array<std::byte, 16 * news_bytes> heard{};
-    std::size_t filled = 0;
+    news_stream heard;
     std::size_t pieces = 0;
+    bool is_over = false;  ///< the rank has ended
   };
 
-  // order: release; pairs with the acquires in `look` and `tell`.
-  void unlock() noexcept { looking_.clear(std::memory_order_release); }
+  void watch(std::size_t peer, connection socket) {
+    if (!watched_) watched_ = unique_fd::above_standard(::epoll_create1(EPOLL_CLOEXEC));
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = peer;
+    if (!watched_ || ::epoll_ctl(watched_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0)
+      throw system_failure(concat("watching the connection of ", rank_id{peer}), errno);
+    links_[peer].socket = std::move(socket);
+    links_[peer].open = true;
+  }
+
+  /// Makes room in `told_` for `bytes`, and for one piece for each rank, which `note` adds without
+  /// allocating.
+  void reserve(std::size_t bytes) {
+    told_.reserve(told_.size() + bytes + news::head_bytes * links_.size());
+  }
 
   void listen() noexcept {
     std::array<epoll_event, 16> events;
@@ -147,12 +182,12 @@ class tcp_failure_detector final : public membership_source {
   void hear(rank_id peer) noexcept {
     link& sender = links_[peer.index()];
     while (sender.open) {
-      const ssize_t got = sender.socket.receive(std::span{sender.heard}.subspan(sender.filled));
+      const ssize_t got = sender.socket.receive(sender.heard.room());
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 && errno == EAGAIN) return;
       if (got < 0) return hang_up(peer, means_out_of_reach(errno));
       if (got == 0) return hang_up(peer, rank_state::died);
-      sender.filled += static_cast<std::size_t>(got);
+      sender.heard.add(static_cast<std::size_t>(got));
       if (!take_news(peer)) return hang_up(peer, rank_state::lost);
     }
   }
@@ -161,23 +196,26 @@ class tcp_failure_detector final : public membership_source {
   /// Returns: false if a piece is invalid.
   bool take_news(rank_id peer) noexcept {
     link& sender = links_[peer.index()];
-    std::size_t offset = 0;
-    for (; sender.filled - offset >= news_bytes; offset += news_bytes) {
-      message_cursor<const std::byte> piece{std::span{sender.heard}.subspan(offset, news_bytes)};
-      const rank_id rank{piece.get()};
-      const std::uint32_t state = piece.get();
+    for (news piece;;) {
+      const auto found = sender.heard.next(piece);
+      if (found != news_stream::status::piece) return found == news_stream::status::more;
+      if (piece.has_message()) {
+        if (piece.subject < readers_.size() && readers_[piece.subject].take)
+          readers_[piece.subject].take(peer, piece.message);
+        continue;
+      }
+      const rank_id rank{piece.subject};
       const bool may_say_so = peer.index() == 0 || peer == rank;
       // Each rank ends once. More news than ranks would let a faulty rank keep this one listening
       // forever.
       if (++sender.pieces > links_.size()) return false;
-      if (rank.index() >= links_.size() || !may_say_so || state == 0 ||
-          state > static_cast<std::uint32_t>(rank_state::lost))
+      if (rank.index() >= links_.size() || !may_say_so || piece.state == 0 ||
+          piece.state > static_cast<std::uint32_t>(rank_state::lost))
         return false;
-      if (rank != me_) learn(rank, static_cast<rank_state>(state));
+      // What a rank in a mesh has sent comes before the news of its end, on its own connection.
+      const bool hears_it_itself = links_[rank.index()].socket && peer != rank;
+      if (rank != me_ && !hears_it_itself) learn(rank, static_cast<rank_state>(piece.state));
     }
-    std::memmove(sender.heard.data(), sender.heard.data() + offset, sender.filled - offset);
-    sender.filled -= offset;
-    return true;
   }
 
   /// Returns the state that an error of a connection means. A process that ends closes its
@@ -196,16 +234,26 @@ class tcp_failure_detector final : public membership_source {
   /// Stores the state of a rank, unless one is known. Rank 0 also notes it for the other ranks.
   void learn(rank_id rank, rank_state state) noexcept {
     if (membership::announce(states_[rank.index()], state) && me_.index() == 0) note(rank, state);
+    if (std::exchange(links_[rank.index()].is_over, true)) return;
+    for (std::uint32_t channel = 0; channel < readers_.size(); ++channel)
+      if (readers_[channel].last_words) append(channel, readers_[channel].last_words(rank));
   }
 
-  /// Appends a piece of news to `told_`. Does not allocate, because the constructor has reserved
-  /// memory for one piece per rank.
+  void append(std::uint32_t channel, std::span<const std::byte> message) {
+    if (message.empty()) return;
+    reserve(news::head_bytes + message.size());
+    note(channel, news::is_message | static_cast<std::uint32_t>(message.size()));
+    told_.insert(told_.end(), message.begin(), message.end());
+  }
+
   void note(rank_id rank, rank_state state) noexcept {
-    std::array<std::byte, news_bytes> piece;
-    message_cursor<std::byte> cursor{piece};
-    cursor.put(static_cast<std::uint32_t>(rank.index()));
-    cursor.put(static_cast<std::uint32_t>(state));
-    told_.insert(told_.end(), piece.begin(), piece.end());
+    note(static_cast<std::uint32_t>(rank.index()), static_cast<std::uint32_t>(state));
+  }
+
+  /// Appends the head of a piece of news to `told_`, for which `reserve` has made room.
+  void note(std::uint32_t subject, std::uint32_t state) noexcept {
+    const auto head = news::encode_head(subject, state);
+    told_.insert(told_.end(), head.begin(), head.end());
     behind_ = true;
   }
 
@@ -226,6 +274,9 @@ class tcp_failure_detector final : public membership_source {
         receiver.sent += static_cast<std::size_t>(put);
       }
     }
+    if (behind_) return;
+    for (link& receiver : links_) receiver.sent = 0;
+    told_.clear();
   }
 
   home_process home_;
@@ -233,7 +284,8 @@ class tcp_failure_detector final : public membership_source {
   std::unique_ptr<state_word[]> states_;
   std::vector<link> links_;
   unique_fd watched_;
-  std::atomic_flag looking_;  ///< a lock for `links_`, `told_` and `behind_`
+  yielding_lock looking_;        ///< guards `links_`, `readers_`, `told_` and `behind_`
+  std::vector<reader> readers_;  ///< by channel
   std::vector<std::byte> told_;
   bool behind_ = false;  ///< whether news may be unsent
 };

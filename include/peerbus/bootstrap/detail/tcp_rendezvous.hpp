@@ -64,8 +64,10 @@ class tcp_rendezvous_place final : public rendezvous_place {
                   is_loopback ? ", a loopback address, which other hosts cannot reach" : "", ")");
   }
 
-  [[nodiscard]] connection call(deadline until) override {
-    unique_fd socket = connect_once(addresses_, until);
+  [[nodiscard]] connection call(deadline until) override { return call_at(addresses_, until); }
+  /// Calls a rank of the group that listens elsewhere, as `call` does.
+  [[nodiscard]] connection call_at(const std::vector<tcp_address>& addresses, deadline until) {
+    unique_fd socket = connect_once(addresses, until);
     if (!socket) return {};
     return secured(std::move(socket), tls_layer::end::calling);
   }

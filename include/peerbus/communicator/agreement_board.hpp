@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <peerbus/core/placed.hpp>
+#include <peerbus/core/signal.hpp>
+
+namespace peerbus::detail {
+
+/// The memory in which a rank writes for all others of `view_agreement`: `revised` counts how often
+/// it has written a set, and `begun` how often it has begun to, so that a reader sees whether what
+/// it read belongs together. `gathered` counts its gifts, which lie in `given` in turn. Behind the
+/// board follow the bits of the ranks that are gone. Zeroed memory is a board.
+///
+/// Threads: one writer at a time, any number of readers.
+struct agreement_board {
+  /// The most bytes of a gift.
+  static constexpr std::size_t most_bytes = 1024;
+
+  struct gift {
+    std::atomic<std::uint64_t> what;  ///< a hash of the purpose and the number of bytes
+    std::array<std::byte, most_bytes> bytes;
+  };
+
+  signal_word revised;
+  std::atomic<std::uint64_t> begun;
+  std::atomic<std::uint64_t> view;
+  signal_word gathered;
+  std::array<gift, 2> given;
+
+  [[nodiscard]] static constexpr std::size_t words_of(std::size_t ranks) noexcept {
+    return (ranks + 63) / 64;
+  }
+  /// Returns the bytes of a board and the bits behind it.
+  [[nodiscard]] static constexpr std::size_t bytes_for(std::size_t ranks) noexcept {
+    return sizeof(agreement_board) + words_of(ranks) * sizeof(std::atomic<std::uint64_t>);
+  }
+  [[nodiscard]] static agreement_board& at(std::byte* memory) noexcept {
+    return *placed<agreement_board>(memory);
+  }
+  /// Returns the bits of the ranks that are gone: [words].
+  [[nodiscard]] const std::atomic<std::uint64_t>* gone() const noexcept {
+    return placed<std::atomic<std::uint64_t>>(reinterpret_cast<const std::byte*>(this + 1));
+  }
+  [[nodiscard]] std::atomic<std::uint64_t>* gone() noexcept {
+    return placed<std::atomic<std::uint64_t>>(reinterpret_cast<std::byte*>(this + 1));
+  }
+
+  /// Writes a set and the number of the view beside it. Each revision is one more than the last.
+  void write(std::uint64_t revision, std::uint64_t number,
+             std::span<const std::uint64_t> words) noexcept {
+    // order: relaxed, before the releases below, whose values a reader acquires before it reads
+    // `begun` again.
+    begun.store(revision, std::memory_order_relaxed);
+    view.store(number, std::memory_order_release);
+    for (std::size_t word = 0; word < words.size(); ++word)
+      gone()[word].store(words[word], std::memory_order_release);
+    revised.raise(revision);
+  }
+
+  /// Gives `bytes` for a turn, when everything of the turn before the last one has been read.
+  void give(std::uint64_t turn, std::uint64_t what, std::span<const std::byte> bytes) noexcept {
+    gift& place = given[turn % 2];
+    std::copy(bytes.begin(), bytes.end(), place.bytes.begin());
+    // order: relaxed; the signal publishes it.
+    place.what.store(what, std::memory_order_relaxed);
+    gathered.raise(turn);
+  }
+};
+
+}  // namespace peerbus::detail

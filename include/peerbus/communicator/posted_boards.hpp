@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <peerbus/bootstrap/bulletin.hpp>
+#include <peerbus/communicator/agreement_board.hpp>
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus::detail {
+
+/// The boards of a `view_agreement` for ranks that share no memory: each rank has a copy of all
+/// boards, and posts what it writes on its own one to the copies of the others. A copy may be
+/// behind, but shows what its owner wrote in the order of writing, and all that arrived before the
+/// owner is known to have ended. If a rank ends while it posts, some may have what it posted and
+/// others not: so each rank posts what it has of a rank whose end it learns of.
+///
+/// Threads: posts from one thread at a time; the copies are brought up to date by any thread that
+/// asks for the state of a rank.
+class posted_boards {
+ public:
+  /// Makes the boards of `rank_count` ranks. Does not wait for the others, who make theirs in the
+  /// same order before any of them posts.
+  posted_boards(std::shared_ptr<bulletin> by, std::size_t rank_count);
+  posted_boards(const posted_boards&) = delete;
+  posted_boards& operator=(const posted_boards&) = delete;
+  ~posted_boards() { by_->unsubscribe(channel_); }
+
+  /// Returns the copies: [ranks].
+  [[nodiscard]] const std::vector<std::byte*>& boards() const noexcept { return boards_; }
+
+  ///@{
+  /// Tells the others what this rank has written on its board: as `agreement_board::write` and
+  /// `give`.
+  /// Throws: as `bulletin::publish`.
+  void post_set(std::uint64_t revision, std::uint64_t view, std::span<const std::uint64_t> words);
+  void post_gift(std::uint64_t turn, std::uint64_t what, std::span<const std::byte> bytes);
+  ///@}
+
+  /// Returns whether `teller` has posted all that it had of `ended`, who has ended.
+  [[nodiscard]] bool has_told(rank_id teller, rank_id ended) const noexcept {
+    // order: acquire; pairs with the release in `take`, so that what it had is on the copy.
+    return told_[teller.index() * boards_.size() + ended.index()].load(std::memory_order_acquire);
+  }
+
+  /// Writes what a message of `from` says on the copies. Does not trust the sender: what does not
+  /// follow on what a copy has is dropped. For the bulletin, and for tests.
+  void take(rank_id from, std::span<const std::byte> message) noexcept;
+
+ private:
+  [[nodiscard]] std::vector<std::byte> last_words_of(rank_id ended) const;
+
+  struct alignas(cache_line_bytes) line {
+    std::byte bytes[cache_line_bytes];
+  };
+
+  std::shared_ptr<bulletin> by_;
+  std::vector<line> memory_;
+  std::vector<std::byte*> boards_;
+  std::unique_ptr<std::atomic<bool>[]> told_;  ///< [tellers][ranks]
+  std::uint32_t channel_;
+};
+
+}  // namespace peerbus::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/communicator/posted_boards.ipp>  // IWYU pragma: keep
+#endif
