@@ -371,6 +371,9 @@ TEST_CASE("loads of ranks and balancedness") {
   CHECK(peerbus::moe::balancedness({}) == 1);
   const std::vector<std::uint64_t> samples{1, 2, 3, 10, 20, 30};
   CHECK(peerbus::moe::sum_of_loads(samples, 3) == std::vector<double>{11, 22, 33});
+  for (const std::size_t experts : {std::size_t{0}, std::size_t{4}})
+    test::expect_error(errc::invalid_argument, {"sum_of_loads: 6 counters of"},
+                       [&] { static_cast<void>(peerbus::moe::sum_of_loads(samples, experts)); });
 
   struct row {
     std::vector<double> loads;
