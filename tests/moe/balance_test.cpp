@@ -41,6 +41,9 @@ const std::vector<double> second_layer{20, 107, 104, 64, 19, 197, 187, 157, 172,
 // Two hot experts, from an issue of vLLM (37656).
 const std::vector<double> two_hot{600, 560, 120, 120, 20, 10, 10, 10};
 
+const std::vector<double> equal(8, 5);
+const std::vector<double> threes_and_sevens{3, 7, 7, 3, 7, 3, 7, 3};
+
 /// A plan by the published eplb.py. The maps of the README are printed there; all were computed by
 /// that file at commit d52c72d with torch 2.6.
 struct eplb_golden {
@@ -77,6 +80,16 @@ const eplb_golden eplb_goldens[] = {
      {.slots = 16, .groups = 1, .nodes = 1, .ranks = 8},
      {0, 1, 2, 1, 3, 1, 0, 4, 0, 5, 0, 6, 0, 7, 1, 1},
      {}},
+    {"equal loads: the first experts are replicated",
+     &equal,
+     {.slots = 12, .groups = 1, .nodes = 1, .ranks = 4},
+     {4, 0, 0, 5, 1, 1, 6, 2, 2, 7, 3, 3},
+     {{1, 2}, {4, 5}, {7, 8}, {10, 11}, {0}, {3}, {6}, {9}}},
+    {"equal groups and equal loads in two nodes",
+     &threes_and_sevens,
+     {.slots = 12, .groups = 4, .nodes = 2, .ranks = 4},
+     {1, 1, 0, 4, 4, 5, 2, 2, 3, 6, 6, 7},
+     {{2}, {0, 1}, {6, 7}, {8}, {3, 4}, {5}, {9, 10}, {11}}},
     {"no spare slot, one slot a rank: experts stay in their order",
      &two_hot,
      {.slots = 8, .groups = 1, .nodes = 1, .ranks = 8},
@@ -171,6 +184,16 @@ TEST_CASE("spread: every plan is complete, and no rank holds an expert twice") {
     REQUIRE(duplicates(plan.physical_to_logical(), ranks) == 0);
     REQUIRE(plan == plan_spread(loads, {.ranks = ranks, .slots_per_rank = slots}));
   }
+}
+
+TEST_CASE("spread: an expert finds room although the ranks with room hold it already") {
+  // Experts 0 and 1 weigh nothing, fill the first rank behind expert 3, and leave expert 2, which
+  // has two replicas, a single rank.
+  const std::vector<double> loads{0, 0, 1.2e-9, 1};
+  const slot_plan plan = plan_spread(loads, {.ranks = 2, .slots_per_rank = 3});
+  check_tables(plan, 4, 6);
+  CHECK(duplicates(plan.physical_to_logical(), 2) == 0);
+  CHECK(plan.replica_count(2) == 2);
 }
 
 TEST_CASE("spread: balancedness of 256 experts on 64 ranks") {
@@ -348,6 +371,9 @@ TEST_CASE("loads of ranks and balancedness") {
   CHECK(peerbus::moe::balancedness({}) == 1);
   const std::vector<std::uint64_t> samples{1, 2, 3, 10, 20, 30};
   CHECK(peerbus::moe::sum_of_loads(samples, 3) == std::vector<double>{11, 22, 33});
+  for (const std::size_t experts : {std::size_t{0}, std::size_t{4}})
+    test::expect_error(errc::invalid_argument, {"sum_of_loads: 6 counters of"},
+                       [&] { static_cast<void>(peerbus::moe::sum_of_loads(samples, experts)); });
 
   struct row {
     std::vector<double> loads;

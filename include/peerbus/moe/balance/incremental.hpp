@@ -20,7 +20,7 @@ struct incremental_limits {
 
 /// A plan that begins with an old map.
 struct incremental_plan {
-  slot_plan plan;
+  slot_plan plan;         ///< the old map, or what follows from it by `moves` moves
   std::size_t moves = 0;  ///< slots whose expert changes, and whose weights must be copied
   double before = 1;      ///< balancedness of the old map
   double after = 1;       ///< balancedness of the plan, `before` if nothing moves

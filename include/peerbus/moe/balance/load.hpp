@@ -11,14 +11,29 @@
 
 namespace peerbus::moe {
 
+namespace detail {
+
+/// Throws: `error` invalid_argument, beginning with `planner`, unless there are loads, and all are
+/// finite and 0 or more.
+void require_loads(const char* planner, std::span<const double> loads);
+
+/// Throws: `error` invalid_argument unless `counters` is a multiple of `experts`, which is not 0.
+void require_samples(std::size_t counters, std::size_t experts);
+
+}  // namespace detail
+
 /// Returns the sum of loads for each expert, such as the tokens that were counted: [experts].
 /// `samples` has one row of `experts` counters after another, of any type of number.
+///
+/// Throws: `error` invalid_argument if the samples are no multiple of `experts`, or that is 0.
+///
 /// Cost: allocates.
 template <std::ranges::random_access_range Samples>
 [[nodiscard]] std::vector<double> sum_of_loads(const Samples& samples, std::size_t experts) {
+  const auto counters = static_cast<std::size_t>(std::ranges::size(samples));
+  detail::require_samples(counters, experts);
   std::vector<double> sums(experts);
-  for (std::size_t i = 0; i < std::ranges::size(samples); ++i)
-    sums[i % experts] += static_cast<double>(samples[i]);
+  for (std::size_t i = 0; i < counters; ++i) sums[i % experts] += static_cast<double>(samples[i]);
   return sums;
 }
 
@@ -37,14 +52,6 @@ template <std::ranges::random_access_range Samples>
 /// Returns the mean of `loads_of_ranks` divided by their maximum: 1 if all ranks have equal loads,
 /// 1 / ranks if one rank has everything. Returns 1 if there is no load at all.
 [[nodiscard]] double balancedness(std::span<const double> loads_of_ranks) noexcept;
-
-namespace detail {
-
-/// Throws: `error` invalid_argument, beginning with `planner`, unless there are loads, and all are
-/// finite and 0 or more.
-void require_loads(const char* planner, std::span<const double> loads);
-
-}  // namespace detail
 
 }  // namespace peerbus::moe
 

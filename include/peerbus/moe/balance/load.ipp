@@ -21,6 +21,13 @@ PEERBUS_INLINE void require_loads(const char* planner, std::span<const double> l
                                                  loads[e], ", expected 0 or more, and finite")};
 }
 
+PEERBUS_INLINE void require_samples(std::size_t counters, std::size_t experts) {
+  if (experts == 0 || counters % experts != 0)
+    throw error{errc::invalid_argument,
+                concat("sum_of_loads: ", counters, " counters of ", experts,
+                       " experts, expected 1 expert or more, and a multiple of the experts")};
+}
+
 }  // namespace detail
 
 PEERBUS_INLINE std::vector<double> rank_loads(std::span<const double> loads,
