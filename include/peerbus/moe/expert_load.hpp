@@ -34,7 +34,8 @@ namespace peerbus::moe {
 class expert_load {
  public:
   /// Makes an object without steps, for the experts of `map`. `window` is the most steps that
-  /// count, at least 1. Throws: `error` invalid_argument if `window` is 0.
+  /// count, at least 1.
+  /// Throws: `error` invalid_argument if `window` is 0.
   expert_load(const expert_map& map, std::size_t window);
 
   /// Adds a step: the rows of each physical expert, [physical experts]. If the window is full, its
