@@ -209,9 +209,10 @@ class exchange {
   /// Writes the number of rows for each physical expert by the dispatch of `ticket` to `rows`:
   /// [physical experts], such as for `expert_load`. In layouts by expert without slots, these are
   /// the rows of all ranks, as the counts have come with the dispatch. In others those of this
-  /// rank's experts, and 0 elsewhere, so that the sum over ranks gives all; in layouts by rank a
-  /// row counts for each of its experts. Returns: whether the rows are those of all ranks. Throws:
-  /// as `note`; invalid_argument unless `rows` has as many entries; unsupported with relay.
+  /// rank's experts, and 0 elsewhere, so that the sum over ranks gives all. In layouts by rank a
+  /// row counts for each of its experts.
+  /// Returns: whether the rows are those of all ranks.
+  /// Throws: as `note`; invalid_argument unless `rows` has as many entries; unsupported with relay.
   bool count_rows(moe::ticket ticket, std::span<std::uint32_t> rows);
 
   /// Makes the filled outputs available to their home ranks, the first half of `combine`. Outputs

@@ -29,8 +29,9 @@ namespace peerbus::moe {
 /// the rows of `exchange::count_rows`; an exchange itself counts nothing for it. From the rows a
 /// planner learns which experts need replicas.
 ///
-/// Memory: 4 x window x (physical experts + logical experts) bytes, which only the constructor
-/// allocates. Threads: one at a time.
+/// Cost: 4 x window x (physical experts + logical experts) bytes, which only the constructor
+/// allocates.
+/// Threads: one at a time.
 class expert_load {
  public:
   /// Makes an object without steps, for the experts of `map`. `window` is the most steps that
