@@ -393,6 +393,9 @@ inline void read_configuration(bytes given) {
   std::vector<std::uint32_t> map(from.below(16));
   for (auto& entry : map) entry = from.take<std::uint8_t>();
   config.physical_to_logical = map;
+  std::vector<std::uint32_t> counts(from.below(8));
+  for (auto& count : counts) count = static_cast<std::uint32_t>(from.below(8));
+  config.experts_of_rank = counts;
   with_layout(number, [&](const auto& layout) {
     const auto objection = fuzz::objection_to(config, ranks, layout, number % 2 == 1);
     if (objection || config.experts > 4096 || ranks > 64) return;

@@ -226,6 +226,13 @@ TEST_CASE("bad tables of experts are refused on all ranks, by what is wrong in t
     bad_choice("replicas.chosen has 3 entries with policy fixed, expected 4", fixed, {}, {0, 1, 2});
     bad_choice("replicas.distances has 2 entries with policy nearest, expected 3", nearest, {}, {},
                {0, 1});
+    // Places that are dealt out equally: left out, or written down.
+    const table in_order{0, 1, 2, 3};
+    const table dealt{2, 1, 1};
+    exchange_config written = good;
+    if (comm.rank().index() == 0) written.experts_of_rank = dealt;
+    if (is_last) written.physical_to_logical = in_order;
+    make(written);
     exchange_config right = good;
     right.physical_to_logical = logical;
     make(right);

@@ -207,11 +207,12 @@ class exchange {
   }
 
   /// Writes the number of rows for each physical expert by the dispatch of `ticket` to `rows`:
-  /// [physical experts], such as for `expert_load`. Returns true in layouts by expert without
-  /// slots, where the counts of all ranks have come with the dispatch. In the others writes the
-  /// rows of this rank's experts, and 0 for the others, so that a sum over ranks gives all; in
-  /// layouts by rank, a row counts for each of its experts. Throws: as `note`; invalid_argument
-  /// unless `rows` has as many entries; unsupported with relay.
+  /// [physical experts], such as for `expert_load`. In layouts by expert without slots, these are
+  /// the rows of all ranks, as the counts have come with the dispatch. In others those of this
+  /// rank's experts, and 0 elsewhere, so that the sum over ranks gives all. In layouts by rank a
+  /// row counts for each of its experts.
+  /// Returns: whether the rows are those of all ranks.
+  /// Throws: as `note`; invalid_argument unless `rows` has as many entries; unsupported with relay.
   bool count_rows(moe::ticket ticket, std::span<std::uint32_t> rows);
 
   /// Makes the filled outputs available to their home ranks, the first half of `combine`. Outputs
@@ -261,12 +262,12 @@ class exchange {
   /// Gives the experts other places, between two batches: `physical_to_logical` as in
   /// `exchange_config`, of the same length, while each rank keeps its number of physical experts.
   /// Collective, with the same table on all ranks. `replicas` is this rank's choice from now on.
-  /// The weights of the experts are the caller's to move. Rows and tickets of earlier dispatches
-  /// are not used any more. Cost: one agreement. Allocates, but no memory of windows. Throws, on
-  /// all ranks, which then keep their experts: `error` invalid_argument for an impossible table or
-  /// choice, or if a batch is between its dispatch and its combine; mismatch, with the entry and
-  /// the ranks, if tables differ; unsupported with relay; out_of_memory, timed_out, peer_dead,
-  /// poisoned.
+  /// The caller moves the weights. Rows and tickets of earlier dispatches are not used any more.
+  /// Cost: one agreement. Allocates, but no memory of windows.
+  /// Throws, on all ranks, which keep their experts: `error` invalid_argument for an impossible
+  /// table or choice, or if a batch is between its dispatch and its combine; mismatch, with the
+  /// entry and the ranks, if tables differ; unsupported with relay; out_of_memory, timed_out,
+  /// peer_dead, poisoned.
   void install_experts(std::span<const std::uint32_t> physical_to_logical,
                        const replica_choice& replicas,
                        std::optional<deadline> until = std::nullopt);

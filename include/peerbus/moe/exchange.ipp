@@ -11,6 +11,7 @@
 #include <peerbus/moe/engine/expert_tables.hpp>
 #include <peerbus/moe/engine/set_up.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/plan/check_experts.hpp>
 #include <peerbus/moe/protocol.hpp>
 
 namespace peerbus::moe {
@@ -71,7 +72,8 @@ detail::near_groups exchange<Transport, Codec, Layout>::agree(const exchange_con
                                                               bool finds_groups) {
   config_ = detail::agreed_config<Codec>(comm_, comm_.bus().boot(), given, layout,
                                          path_name_of(reach_of(comm_.bus())), until);
-  if (detail::is_other_than_dealt(given)) {
+  config_.experts_of_rank = {};
+  if (detail::is_other_than_dealt(given, comm_.size())) {
     experts_of_rank_ = comm_.on_all_ranks("the experts of each rank", until, [&] {
       return detail::experts_of_each(placement_of(given, comm_.size()), comm_.size());
     });

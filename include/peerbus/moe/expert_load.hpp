@@ -29,12 +29,14 @@ namespace peerbus::moe {
 /// the rows of `exchange::count_rows`; an exchange itself counts nothing for it. From the rows a
 /// planner learns which experts need replicas.
 ///
-/// Memory: 4 x window x (physical experts + logical experts) bytes, which only the constructor
-/// allocates. Threads: one at a time.
+/// Cost: 4 x window x (physical experts + logical experts) bytes, which only the constructor
+/// allocates.
+/// Threads: one at a time.
 class expert_load {
  public:
   /// Makes an object without steps, for the experts of `map`. `window` is the most steps that
-  /// count, at least 1. Throws: `error` invalid_argument if `window` is 0.
+  /// count, at least 1.
+  /// Throws: `error` invalid_argument if `window` is 0.
   expert_load(const expert_map& map, std::size_t window);
 
   /// Adds a step: the rows of each physical expert, [physical experts]. If the window is full, its

@@ -29,7 +29,7 @@ class batch_ring {
   /// Allocates all sets, and buffers for rows of `row_bytes` or of an output. `path` are the needs
   /// of the exchange's path, and `distances` as those of `expert_router`.
   batch_ring(const exchange_config& config, const block_geometry& geometry, rank_id rank,
-             std::vector<std::uint32_t> distances, const row_path_memory& path,
+             const std::vector<std::uint32_t>& distances, const row_path_memory& path,
              std::size_t row_bytes);
 
   /// Returns the memory in which the lanes make rows, one batch after the other.

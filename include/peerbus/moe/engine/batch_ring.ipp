@@ -28,7 +28,7 @@ inline std::vector<batch> make_sets(const exchange_config& config, const block_g
 }
 
 PEERBUS_INLINE batch_ring::batch_ring(const exchange_config& config, const block_geometry& geometry,
-                                      rank_id rank, std::vector<std::uint32_t> distances,
+                                      rank_id rank, const std::vector<std::uint32_t>& distances,
                                       const row_path_memory& path, std::size_t row_bytes)
     : router_{std::make_shared<expert_router>(config, rank, distances.size(), distances)},
       sets_{make_sets(config, geometry, router_, rank, distances.size(), path)},

@@ -55,12 +55,6 @@ shared_cache believable(shared_cache reported) noexcept;
 /// share a core and its caches, if it is empty.
 std::size_t stream_from(const exchange_config& config, std::size_t ranks, std::size_t per_core);
 
-/// Returns whether the physical experts are others than the logical ones, dealt out equally.
-[[nodiscard]] constexpr bool is_other_than_dealt(const exchange_config& config) noexcept {
-  const std::size_t given = config.physical_to_logical.size();
-  return !config.experts_of_rank.empty() || (given != 0 && given != config.experts);
-}
-
 /// Returns how far the ranks of a window are: 0 for this rank, 1 for those whose memory it reaches
 /// by loads and stores, 2 for the others: [ranks].
 [[nodiscard]] std::vector<std::uint32_t> distances_in(const any_window& window);

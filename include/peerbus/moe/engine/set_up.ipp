@@ -17,7 +17,11 @@ namespace peerbus::moe::detail {
 PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
                              const codec_facts& codec, const layout_facts& layout,
                              std::size_t alignment, dispatch_protocol chosen, deadline until) {
-  const std::optional<error> objection = objection_to(config, group.size(), codec, layout);
+  std::optional<error> objection = objection_to(config, group.size(), codec, layout);
+  expert_tables tables;
+  if (!objection)
+    objection =
+        objection_of("tables of experts", [&] { tables = expert_tables{config, group.size()}; });
   std::vector<declared> values{
       {"codec", codec.name},           {"layout", layout.name},
       {"experts", config.experts},     {"hidden", config.hidden},
@@ -27,8 +31,6 @@ PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
   values.push_back({"output_attachment", config.output_attachment});
   values.push_back({"logfmt_outputs", std::uint64_t{config.logfmt_outputs}});
   values.push_back({"note_bytes", config.note_bytes});
-  // A refused number of experts may be larger than the memory of the tables.
-  const expert_tables tables = objection ? expert_tables{} : expert_tables{config, group.size()};
   tables.declare(values);
   // Declared for every layout, so that ranks with different layouts declare equally many values.
   values.push_back({"alignment", alignment});

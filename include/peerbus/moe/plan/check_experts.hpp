@@ -7,6 +7,7 @@
 
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
 
 namespace peerbus::moe::detail {
@@ -16,6 +17,18 @@ namespace peerbus::moe::detail {
 /// possible. `doing` begins the text.
 std::optional<error> objection_to_experts(std::string_view doing, const exchange_config& config,
                                           std::size_t ranks);
+
+/// Returns whether `ranks` ranks have other numbers of physical experts than if the logical experts
+/// were dealt out equally. `config` has been checked.
+[[nodiscard]] constexpr bool is_other_than_dealt(const exchange_config& config,
+                                                 std::size_t ranks) noexcept {
+  const expert_placement places = placement_of(config, ranks);
+  const expert_placement dealt{config.experts, ranks};
+  if (places.experts() != dealt.experts()) return true;
+  for (const rank_id rank : all_ranks{ranks})
+    if (places.count(rank) != dealt.count(rank)) return true;
+  return false;
+}
 
 }  // namespace peerbus::moe::detail
 

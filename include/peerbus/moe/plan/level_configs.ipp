@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <peerbus/core/text.hpp>
+#include <peerbus/moe/plan/check_experts.hpp>
 #include <peerbus/moe/plan/level_configs.hpp>
 
 namespace peerbus::moe::detail {
@@ -22,6 +23,7 @@ PEERBUS_INLINE level_configs configs_of_levels(const exchange_config& config,
   // rank of the column has places for as many experts as the largest group holds, because experts
   // are dealt out equally; places beyond the experts of its group have none.
   level_configs made{config, config};
+  made.far.experts_of_rank = made.near.experts_of_rank = {};
   made.far.replicas = made.near.replicas = {};
   made.far.experts = sizes.column * sizes.most_held;
   made.far.physical_to_logical = {};
@@ -59,11 +61,10 @@ PEERBUS_INLINE std::string obstacle_to_relay(const exchange_config& config,
                                              const layout_facts& far_layout) {
   using peerbus::detail::concat;
   if (config.same_bits) return "same_bits is set, and relay adds up the sums of groups";
-  if (!config.experts_of_rank.empty() ||
-      (!config.physical_to_logical.empty() && config.physical_to_logical.size() != config.experts))
-    return "experts have replicas or are not dealt out equally, and groups hold each expert once";
   std::size_t ranks = 0;
   for (const auto& group : groups.groups) ranks += group.size();
+  if (is_other_than_dealt(config, ranks))
+    return "experts have replicas or are not dealt out equally, and groups hold each expert once";
   const expert_placement dealt{config.experts, ranks};
   std::vector<std::size_t> held;
   held.reserve(groups.count());
