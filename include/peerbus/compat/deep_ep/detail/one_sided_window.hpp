@@ -66,7 +66,7 @@ class one_sided_window {
     group().require_healthy(call);
     const begun_wait wait = begin_wait(value);
     if (const errc code = wait_at(raiser, id, value, until); code != errc::ok)
-      throw error{code, text_of(call, raiser, code) + describe_wait(wait, raiser)};
+      throw error{code, text_of(call, raiser, code) + describe_wait(wait, raiser, value)};
     end_wait(wait);
   }
   /// Collective: returns when all ranks have called it, with the same `value`. Signals of as many
@@ -77,7 +77,7 @@ class one_sided_window {
     const begun_wait wait = begin_wait(value);
     for (const rank_id peer : group().peers())
       if (const errc code = wait_at(peer, first_id + peer.index(), value, until); code != errc::ok)
-        group().fail(code, text_of(call, peer, code) + describe_wait(wait, peer));
+        group().fail(code, text_of(call, peer, code) + describe_wait(wait, peer, value));
     end_wait(wait);
   }
 
@@ -91,9 +91,11 @@ class one_sided_window {
   void end_wait(const begun_wait& wait) const noexcept {
     group().members()->own_activity().end(wait);
   }
-  [[nodiscard]] std::string describe_wait(const begun_wait& wait, rank_id awaited) const {
-    return concat("; waited ", peerbus::detail::describe_elapsed(wait), " for ", awaited, " ",
-                  group().members()->describe_last_seen(awaited));
+  [[nodiscard]] std::string describe_wait(const begun_wait& wait, rank_id awaited,
+                                          std::uint64_t value) const {
+    return concat("; waited ", peerbus::detail::describe_elapsed(wait), " for ",
+                  group().members()->describe_awaited(
+                      {&awaited, 1}, [&](rank_id) { return concat("value ", value); }));
   }
   static void copy(std::byte* target, std::span<const std::byte> source) noexcept {
     peerbus::detail::copy_bytes(target, source.data(), source.size());
