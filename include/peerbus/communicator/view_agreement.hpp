@@ -99,8 +99,8 @@ class view_agreement {
   bool add(std::vector<bool>& gone, const std::vector<bool>& more) const noexcept;
   /// Returns whether a member of `view` gives nothing any more in it.
   [[nodiscard]] bool gives_no_more(rank_id rank, const group_view& view) const noexcept;
-  /// Waits until each member of `view` that lives has told what it has on the board of `ended`, if
-  /// that one has ended. Returns peer_dead once they have.
+  /// Waits, if `ended` has ended, until each member of `view` that lives has told what it has of
+  /// each that has ended. Returns peer_dead once they have.
   [[nodiscard]] errc await_last_words(rank_id ended, const group_view& view,
                                       deadline until) noexcept;
   /// Waits until `word` of `rank` is at least `value`, or a rank outside `gone` has ended.

@@ -84,14 +84,18 @@ PEERBUS_INLINE errc view_agreement::await_last_words(rank_id ended, const group_
                                                      deadline until) noexcept {
   // Who agrees on another view has given all before.
   if (members_->state(ended) == rank_state::running) return errc::peer_dead;
-  const auto has_told = [&](rank_id member) noexcept {
-    return member == own() || member == ended || members_->state(member) != rank_state::running ||
-           posted_->has_told(member, ended);
-  };
   const auto members = view.members();
-  return board_of(own()).revised.wait_at_least(never_written, until, thresholds_, [&]() noexcept {
-    return std::all_of(members.begin(), members.end(), has_told) ? errc::peer_dead : errc::ok;
-  });
+  const auto have_told = [&]() noexcept {
+    for (const rank_id gone : members) {
+      if (gone == own() || members_->state(gone) == rank_state::running) continue;
+      for (const rank_id teller : members)
+        if (teller != own() && members_->state(teller) == rank_state::running &&
+            !posted_->has_told(teller, gone))
+          return errc::ok;
+    }
+    return errc::peer_dead;
+  };
+  return board_of(own()).revised.wait_at_least(never_written, until, thresholds_, have_told);
 }
 
 PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadline noticed,
