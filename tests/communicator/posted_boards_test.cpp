@@ -122,7 +122,7 @@ struct participant {
   participant(post_office& office, std::size_t rank)
       : box{std::make_shared<mailbox>(office, rank_id{rank})},
         members{std::make_shared<membership>(rank_id{rank}, office.size(), box->states(), box)},
-        boards{box, office.size()},
+        boards{box, office.size(), rank_id{rank}},
         agreement{members, boards.boards(), peerbus::adaptive_wait{}.thresholds(office.size(), 1),
                   &boards},
         view{office.size()} {}
@@ -214,10 +214,12 @@ TEST_CASE("messages that do not belong to a board are dropped") {
   post(1, 1, 7, 0, 0);     // None.
   post(2, 1, 7, 0, 1025);  // Too long a gift.
   post(3, 1, 7, 3, 8);     // Of no rank.
+  post(4, 1, 7, 0, 8);     // Of the reader itself.
   post(5, 1, 7, 0, 8);     // Of no kind.
   me.boards.take(rank_id{1}, std::vector<std::byte>(31));
   CHECK(board.revised.value() == 0);
   CHECK(board.gathered.value() == 0);
+  CHECK(agreement_board::at(me.boards.boards()[0]).gathered.value() == 0);
   CHECK_FALSE(me.boards.has_told(rank_id{1}, rank_id{2}));
   post(1, 1, 7, 0, 8);
   CHECK(board.revised.value() == 1);

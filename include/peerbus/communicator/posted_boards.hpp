@@ -30,9 +30,9 @@ namespace peerbus::detail {
 /// asks for the state of a rank.
 class posted_boards {
  public:
-  /// Makes the boards of `rank_count` ranks. Does not wait for the others, who make theirs in the
-  /// same order before any of them posts.
-  posted_boards(std::shared_ptr<bulletin> by, std::size_t rank_count);
+  /// Makes the boards of `rank_count` ranks on rank `own`. Does not wait for the others, who make
+  /// theirs in the same order before any of them posts.
+  posted_boards(std::shared_ptr<bulletin> by, std::size_t rank_count, rank_id own);
   posted_boards(const posted_boards&) = delete;
   posted_boards& operator=(const posted_boards&) = delete;
   ~posted_boards() { by_->unsubscribe(channel_); }
@@ -66,6 +66,7 @@ class posted_boards {
   };
 
   std::shared_ptr<bulletin> by_;
+  rank_id own_;
   std::vector<line> memory_;
   std::vector<std::byte*> boards_;
   std::unique_ptr<std::atomic<bool>[]> told_;  ///< [tellers][ranks]

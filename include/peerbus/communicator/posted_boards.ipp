@@ -28,8 +28,11 @@ struct board_post {
   }
 };
 
-PEERBUS_INLINE posted_boards::posted_boards(std::shared_ptr<bulletin> by, std::size_t rank_count)
-    : by_{std::move(by)}, told_{std::make_unique<std::atomic<bool>[]>(rank_count * rank_count)} {
+PEERBUS_INLINE posted_boards::posted_boards(std::shared_ptr<bulletin> by, std::size_t rank_count,
+                                            rank_id own)
+    : by_{std::move(by)},
+      own_{own},
+      told_{std::make_unique<std::atomic<bool>[]>(rank_count * rank_count)} {
   const std::size_t lines =
       (agreement_board::bytes_for(rank_count) + cache_line_bytes - 1) / cache_line_bytes;
   memory_.resize(rank_count * lines);
@@ -85,7 +88,8 @@ PEERBUS_INLINE void posted_boards::take(rank_id from, std::span<const std::byte>
   }
   const bool is_own = post.kind == board_post::gift;
   if (post.kind < board_post::gift || post.kind > board_post::last_of_ended ||
-      post.owner >= boards_.size() || rest.size() > agreement_board::most_bytes)
+      post.owner >= boards_.size() || (!is_own && post.owner == own_.index()) ||
+      rest.size() > agreement_board::most_bytes)
     return;
   agreement_board& copy = agreement_board::at(boards_[is_own ? from.index() : post.owner]);
   if (post.count > copy.gathered.value()) copy.give(post.count, post.what, rest);
