@@ -79,6 +79,11 @@ class mailbox final : public peerbus::membership_source, public peerbus::bulleti
 
   /// From now on only the ranks of the bits `reach` get what this one posts.
   void limit(std::size_t reach) noexcept { reach_ = reach; }
+  /// Takes the ranks of the bits `ranks` for out of reach.
+  void lose(std::size_t ranks) noexcept {
+    for (std::size_t rank = 0; rank < office_.size(); ++rank)
+      if ((ranks >> rank & 1U) != 0) membership::announce(states_[rank], peerbus::rank_state::lost);
+  }
   /// Ends, without a word.
   void end() {
     for (std::size_t to = 0; to < office_.size(); ++to) office_.send(to, {me_, std::nullopt});
@@ -196,6 +201,57 @@ TEST_CASE("what ranks that end while they post have given, all others get or non
       CHECK(views[0].members().size() == 2);
       CHECK(views[1].members().size() == 2);
     }
+}
+
+TEST_CASE("of two parts that take each other for out of reach one goes on, unless it is told") {
+  constexpr std::size_t n = 4;
+  struct split {
+    std::size_t part;  // The bits of the ranks of one, the others are the other.
+    bool goes_on;
+  };
+  // More than half, half with the first, and half without it.
+  for (const split each : {split{0b1110, true}, split{0b0011, true}, split{0b1100, false},
+                           split{0b0001, false}, split{0b1001, true}}) {
+    CAPTURE(each.part);
+    post_office office{n};
+    std::vector<std::unique_ptr<participant>> all;
+    for (std::size_t rank = 0; rank < n; ++rank)
+      all.push_back(std::make_unique<participant>(office, rank));
+    std::vector<errc> codes(n, errc::ok);
+    std::vector<std::size_t> left(n);
+    std::vector<std::size_t> left_if_told(n);
+    std::vector<std::thread> threads;
+    threads.reserve(n);
+    for (std::size_t rank = 0; rank < n; ++rank)
+      threads.emplace_back([&, rank] {
+        participant& me = *all[rank];
+        const bool is_in_part = (each.part >> rank & 1U) != 0;
+        const std::size_t others = is_in_part ? ~each.part & 0xfU : each.part;
+        me.box->limit(~others);
+        me.box->lose(others);
+        try {
+          left[rank] = me.agreement.agree(me.view, patience(), patience()).members().size();
+        } catch (const peerbus::error& problem) {
+          codes[rank] = problem.code();
+        }
+        std::vector<rank_id> vouched;
+        for (std::size_t other = 0; other < n; ++other)
+          if ((others >> other & 1U) != 0) vouched.emplace_back(other);
+        left_if_told[rank] =
+            me.agreement.agree(me.view, patience(), patience(), vouched).members().size();
+      });
+    for (auto& thread : threads) thread.join();
+    for (std::size_t rank = 0; rank < n; ++rank) {
+      CAPTURE(rank);
+      const bool is_in_part = (each.part >> rank & 1U) != 0;
+      CHECK(codes[rank] == (is_in_part == each.goes_on ? errc::ok : errc::unreachable));
+      std::size_t own_part = 0;
+      for (std::size_t other = 0; other < n; ++other)
+        own_part += ((each.part >> other & 1U) != 0) == is_in_part ? 1U : 0U;
+      CHECK(left[rank] == (codes[rank] == errc::ok ? own_part : 0U));
+      CHECK(left_if_told[rank] == own_part);
+    }
+  }
 }
 
 TEST_CASE("messages that do not belong to a board are dropped") {

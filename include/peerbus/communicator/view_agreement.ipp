@@ -47,11 +47,12 @@ PEERBUS_INLINE bool view_agreement::add(std::vector<bool>& gone,
   return has_grown;
 }
 
-PEERBUS_INLINE bool view_agreement::add_ended(std::vector<bool>& gone) const noexcept {
+PEERBUS_INLINE bool view_agreement::add_ended(std::vector<bool>& gone) noexcept {
   bool has_grown = false;
   for (const rank_id rank : all_ranks{gone.size()}) {
     if (!has_ended(rank, gone)) continue;
     gone[rank.index()] = has_grown = true;
+    if (members_->is_out_of_reach(rank)) doubtful_[rank.index()] = true;
     members_->exclude(rank);
   }
   return has_grown;
@@ -99,7 +100,8 @@ PEERBUS_INLINE errc view_agreement::await_last_words(rank_id ended, const group_
 }
 
 PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadline noticed,
-                                                deadline until) {
+                                                deadline until, std::span<const rank_id> vouched) {
+  for (const rank_id rank : vouched) doubtful_[rank.index()] = false;
   std::vector<bool> gone = present.gone();
   for (bool is_written = false;;) {
     bool has_grown = add_ended(gone);
@@ -128,7 +130,11 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
       is_written = true;
       continue;
     }
-    if (!awaited) return {number + 1, gone.size(), std::move(gone)};
+    if (!awaited) {
+      group_view next{number + 1, gone.size(), std::move(gone)};
+      require_enough(present, next);
+      return next;
+    }
     if (wait(board_of(*awaited).revised, revision, gone, until) != errc::timed_out) continue;
     std::vector<rank_id> without;
     for (const rank_id rank : all_ranks{gone.size()})
@@ -137,6 +143,22 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
                 concat("going on without ", describe_ranks(without), ": ", *awaited,
                        " runs, but has not called continue_without_the_dead")};
   }
+}
+
+PEERBUS_INLINE void view_agreement::require_enough(const group_view& present,
+                                                   const group_view& next) const {
+  std::vector<rank_id> doubtful;
+  for (const rank_id rank : present.members())
+    if (!next.contains(rank) && doubtful_[rank.index()]) doubtful.push_back(rank);
+  const std::size_t before = present.members().size();
+  const std::size_t left = next.members().size();
+  const bool has_first = next.contains(present.members().front());
+  if (doubtful.empty() || 2 * left > before || (2 * left == before && has_first)) return;
+  throw error{errc::unreachable,
+              concat("going on without ", describe_ranks(doubtful),
+                     ", out of reach, who may live and go on too: ", left, " of ", before,
+                     " ranks are left; expected more than half, or half with ",
+                     present.members().front(), ", or that continue_without names them")};
 }
 
 PEERBUS_INLINE std::vector<std::byte> view_agreement::gather(const group_view& view,
