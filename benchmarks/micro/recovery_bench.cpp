@@ -7,19 +7,16 @@
 //
 // And the longest pause of the others while a process comes back: from the call that takes it in
 // until the next dispatch and combine, with it, are complete.
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -34,89 +31,16 @@
 #include <peerbus/communicator/admission.hpp>
 #include <peerbus/peerbus.hpp>
 
+#include "recovery.hpp"
 #include "support/clock.hpp"
 #include "support/statistics.hpp"
 
 namespace micro::recovery_bench {
 namespace {
 
-using peerbus::bf16;
 using std::chrono::microseconds;
-
-constexpr std::size_t hidden = 7168, top_k = 8, experts_per_rank = 32, tokens_per_rank = 8;
-constexpr std::size_t stages = 4;
-constexpr std::size_t most_ranks = 64;
-
-/// What the processes tell this one.
-struct report {
-  std::atomic<std::int64_t> killed_at{0};
-  /// Of each rank: when it had noticed, agreed, resumed, and completed the next combine.
-  std::array<std::array<std::atomic<std::int64_t>, stages>, most_ranks> reached{};
-};
-
-std::int64_t now() { return bench::clock::now().time_since_epoch().count(); }
-
-/// Memory that processes share from before they are forked.
-struct shared_report {
-  report* at;
-
-  shared_report() {
-    void* const page =
-        ::mmap(nullptr, sizeof(report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) throw std::runtime_error{"no memory could be shared"};
-    at = ::new (page) report;
-  }
-  shared_report(const shared_report&) = delete;
-  shared_report& operator=(const shared_report&) = delete;
-  ~shared_report() { ::munmap(at, sizeof(report)); }
-};
-
-/// What a rank serves with.
-class server {
- public:
-  explicit server(peerbus::bootstrap& boot) : comm{peerbus::unified_bus{boot}} {
-    for (std::size_t i = 0; i < ids_.size(); ++i)
-      ids_[i] = static_cast<std::int32_t>((comm.rank().index() * 13 + i * 37) % experts());
-  }
-  explicit server(std::unique_ptr<peerbus::bootstrap> boot) : server{*boot} {
-    own_ = std::move(boot);
-  }
-
-  void serve_batch() {
-    const auto received = moe.dispatch(tokens_, {ids_, weights_});
-    for (const auto& expert : received.experts())
-      for (std::size_t row = 0; row < expert.count(); ++row)
-        std::ranges::fill(expert.output(row), bf16{static_cast<float>(top_k)});
-    moe.combine(received, out_);
-    for (std::size_t t = 0; t < tokens_per_rank; ++t) {
-      float wanted = 0;
-      for (std::size_t k = 0; k < top_k; ++k)
-        wanted += comm.view().contains(
-                      moe.placement().owner(static_cast<std::size_t>(ids_[t * top_k + k])))
-                      ? 1.0F
-                      : 0.0F;
-      if (static_cast<float>(out_[t * hidden]) != wanted) throw std::runtime_error{"a wrong sum"};
-    }
-  }
-
- private:
-  [[nodiscard]] std::size_t experts() const { return experts_per_rank * comm.size(); }
-
-  std::unique_ptr<peerbus::bootstrap> own_;
-
- public:
-  peerbus::communicator<peerbus::unified_bus> comm;
-  peerbus::moe::exchange<peerbus::unified_bus, peerbus::codec::int8_per_token> moe{
-      comm,
-      {.experts = experts(), .hidden = hidden, .top_k = top_k, .max_tokens = tokens_per_rank},
-      peerbus::codec::int8_per_token{}};
-
- private:
-  std::vector<bf16> tokens_ = std::vector<bf16>(tokens_per_rank * hidden, bf16{1.0F});
-  std::vector<std::int32_t> ids_ = std::vector<std::int32_t>(tokens_per_rank * top_k);
-  std::vector<float> weights_ = std::vector<float>(tokens_per_rank * top_k, 1.0F / top_k);
-  std::vector<bf16> out_ = std::vector<bf16>(tokens_per_rank * hidden);
-};
+using namespace recovery;
+using server = recovery::server<peerbus::unified_bus>;
 
 /// One rank's part; `victim` is killed after `delay`.
 void serve(peerbus::bootstrap& boot, std::size_t victim, microseconds delay, report& told) {
@@ -205,13 +129,8 @@ void measure(benchmark::State& state, std::size_t ranks) {
       });
       if (status != 128 + SIGKILL)
         throw std::runtime_error{"expected the victim to be killed alone"};
-      for (std::size_t stage = 0; stage < stages; ++stage) {
-        std::int64_t last = 0;
-        for (std::size_t rank = 0; rank < ranks; ++rank)
-          if (rank != victim) last = std::max(last, told.at->reached[rank][stage].load());
-        times[stage].push_back(
-            bench::nanoseconds(bench::clock::duration{last - told.at->killed_at.load()}) / 1e6);
-      }
+      const auto reached = slowest(*told.at, ranks, victim);
+      for (std::size_t stage = 0; stage < stages; ++stage) times[stage].push_back(reached[stage]);
       state.SetIterationTime(times[stages - 1].back() / 1e3);
     } catch (const std::exception& problem) {
       return state.SkipWithError(problem.what());

@@ -25,6 +25,7 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/bootstrap/detail/frame.hpp>
+#include <peerbus/bootstrap/detail/news_stream.hpp>
 #include <peerbus/bootstrap/detail/rendezvous_joiner.hpp>
 #include <peerbus/bootstrap/detail/star_leaf.hpp>
 #include <peerbus/bootstrap/detail/tcp_rendezvous.hpp>
@@ -312,6 +313,23 @@ TEST_CASE("fuzz: news of ranks") {
     constexpr std::array<std::byte, 8> died{std::byte{0}, std::byte{0}, std::byte{0}, std::byte{1},
                                             std::byte{0}, std::byte{0}, std::byte{0}, std::byte{3}};
     fuzz::hear_news(from.below(4) == 0 ? bytes : from.mutate(died));
+  });
+}
+
+TEST_CASE("fuzz: messages of a mesh") {
+  const time_limit limit{search_seconds() + 120};
+  fuzz_for("messages", 1, 8, [](const auto& bytes, source& from) {
+    // A set of rank 1, then a last gift of rank 2.
+    std::vector<std::byte> valid;
+    for (const std::uint64_t kind : {1U, 4U}) {
+      const std::uint64_t post[] = {kind, 1, 7, 2, 4};
+      const auto head = peerbus::detail::news::encode_head(
+          0, peerbus::detail::news::is_message | static_cast<std::uint32_t>(sizeof post));
+      valid.insert(valid.end(), head.begin(), head.end());
+      const auto rest = std::as_bytes(std::span{post});
+      valid.insert(valid.end(), rest.begin(), rest.end());
+    }
+    fuzz::hear_messages(from.below(4) == 0 ? bytes : from.mutate(valid));
   });
 }
 

@@ -32,6 +32,8 @@
 #include <peerbus/bootstrap/detail/tcp_failure_detector.hpp>
 #include <peerbus/bootstrap/detail/tcp_tls.hpp>
 #include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/communicator/agreement_board.hpp>
+#include <peerbus/communicator/posted_boards.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -162,6 +164,22 @@ inline void hear_news(bytes said) {
   }
 }
 
+/// Messages of a rank of a mesh, about boards of an agreement, whose copies stay in step.
+inline void hear_messages(bytes said) {
+  using peerbus::detail::agreement_board;
+  std::vector<peerbus::detail::connection> links(3);
+  links[1] = connection_saying(said);
+  auto detector = std::make_shared<peerbus::detail::tcp_failure_detector>(
+      peerbus::rank_id{0}, std::vector<peerbus::detail::connection>(3));
+  detector->become_mesh(std::move(links));
+  peerbus::detail::posted_boards boards{detector, 3, peerbus::rank_id{0}};
+  expect(detector->ends_within(peerbus::rank_id{1}, std::chrono::seconds{20}), "an end");
+  const auto& own = agreement_board::at(boards.boards()[0]);
+  expect(own.revised.value() == 0 && own.gathered.value() == 0, "an own board left alone");
+  expect(agreement_board::at(boards.boards()[1]).revised.value() <= said.size() / 40,
+         "no more sets than were sent");
+}
+
 /// A place to which callers come over TLS, or over a bare socket as the ranks of one host do.
 class fuzzed_place final : public peerbus::detail::rendezvous_place {
  public:
@@ -289,6 +307,7 @@ inline constexpr std::array tcp_targets{
     target{"frames_with_descriptors", read_frames_with_descriptors},
     target{"collectives", gather},
     target{"news", hear_news},
+    target{"messages", hear_messages},
     target{"hellos",
            [](bytes said) {
              static callers port{false};

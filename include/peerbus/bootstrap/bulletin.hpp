@@ -28,9 +28,9 @@ class bulletin {
   struct reader {
     /// Takes a message of rank `from`.
     std::function<void(rank_id from, std::span<const std::byte> message)> take;
-    /// Returns what this rank publishes when it learns that `ended` has ended and all that came of
-    /// it has been taken. May be empty.
-    std::function<std::vector<std::byte>(rank_id ended)> last_words = nullptr;
+    /// Returns the messages that this rank publishes when it learns that `ended` has ended and all
+    /// that came of it has been taken. May be empty.
+    std::function<std::vector<std::vector<std::byte>>(rank_id ended)> last_words = nullptr;
   };
 
   bulletin() = default;

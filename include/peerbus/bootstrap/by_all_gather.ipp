@@ -71,7 +71,7 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> bootstrap_by_all_gather(
   const auto all = gather(std::as_bytes(std::span{text}));
   const std::string_view of_first{reinterpret_cast<const char*>(all.data()), text.size()};
   return detail::invitation::decode(of_first.substr(0, of_first.find('\0')))
-      .meet(rank, size, until, over_network, options.host);
+      .meet(rank, size, until, over_network, options);
 }
 
 }  // namespace peerbus

@@ -146,6 +146,12 @@ class membership {
   /// other hosts; then none was ended. timed_out or system; then some may have ended.
   void end(std::span<const rank_id> peers, deadline until);
 
+  /// Returns whether `peer` is out of reach, so that it counts as ended but may live, and the group
+  /// has not gone on without it.
+  [[nodiscard]] bool is_out_of_reach(rank_id peer) const noexcept {
+    return said_by(peer) == rank_state::lost;
+  }
+
   /// Records that an operation of this rank has ended with `peer_dead`. `health` calls this itself.
   void note_peer_dead() const noexcept;
 

@@ -31,10 +31,14 @@ inline std::unique_ptr<bootstrap> pmix_bootstrap(const pmix_proc_t& self, deadli
   } else {
     text = job.take(key, until);
   }
+  rendezvous_options own_options;
+  own_options.mesh = options.mesh;
   return detail::invitation::decode(text).meet(
-      job.rank(), job.size(), until, [](const tcp_settings& settings, deadline end) {
+      job.rank(), job.size(), until,
+      [](const tcp_settings& settings, deadline end) {
         return std::make_unique<tcp_bootstrap>(settings, end);
-      });
+      },
+      own_options);
 }
 
 }  // namespace peerbus

@@ -8,7 +8,7 @@
 namespace peerbus {
 
 /// The options of `mpi_bootstrap`, `pmix_bootstrap` and `bootstrap_by_all_gather`. Only those of
-/// rank 0 are used, except for `host`.
+/// rank 0 are used, except for `host` and `mesh`.
 struct rendezvous_options {
   /// A name or an address (IPv4 or IPv6) by which all ranks reach the host of rank 0. If empty, the
   /// host's own name. Not needed if all ranks are on one host.
@@ -18,6 +18,8 @@ struct rendezvous_options {
   bool over_tcp = false;
   /// The name of this rank's host, as `tcp_settings::host`. Not for `pmix_bootstrap`.
   std::string host{};
+  /// As `tcp_settings::mesh`, if the ranks meet over TCP. The same on all ranks.
+  bool mesh = false;
 };
 /// The former name of `rendezvous_options`.
 using meeting_options [[deprecated("use rendezvous_options")]] = rendezvous_options;

@@ -104,12 +104,18 @@ const group_view& communicator<Transport>::continue_without_the_dead() {
 
 template <transport Transport>
 const group_view& communicator<Transport>::continue_without_the_dead(deadline until) {
+  return go_on({}, until);
+}
+
+template <transport Transport>
+const group_view& communicator<Transport>::go_on(std::span<const rank_id> vouched, deadline until) {
   // If a call has failed, as a connection of the bootstrap was closed, the end of the process may
   // be noticed a moment later.
   constexpr std::chrono::milliseconds moment{500};
   group_view next =
       agreement("continue_without_the_dead")
-          .agree(view(), is_poisoned() ? deadline::after(moment) : deadline::after({}), until);
+          .agree(view(), is_poisoned() ? deadline::after(moment) : deadline::after({}), until,
+                 vouched);
   if (next.number() == view().number()) return view();
   if (posted_) {
     enter(std::move(next));
@@ -142,8 +148,17 @@ template <transport Transport>
 const group_view& communicator<Transport>::continue_without(std::span<const rank_id> evicted,
                                                             deadline until) {
   static_cast<void>(agreement("continue_without"));
+  if (posted_) {
+    // What has no memory in common cannot be written by who lives, so that only their word counts.
+    std::vector<rank_id> running;
+    for (const rank_id peer : evicted)
+      if (peer.index() >= size() || peer == rank() || members()->state(peer) == rank_state::running)
+        running.push_back(peer);
+    end_ranks(running, until);
+    return go_on(evicted, until);
+  }
   end_ranks(evicted, until);
-  return continue_without_the_dead(until);
+  return go_on({}, until);
 }
 
 template <transport Transport>
@@ -193,7 +208,7 @@ std::unique_ptr<detail::posted_boards> communicator<Transport>::make_posted_boar
   if (reach_of(bus_) == peer_reach::all && bus_.boot().can_go_on()) return nullptr;
   auto messages = bus_.boot().messages();
   if (!messages) return nullptr;
-  return std::make_unique<detail::posted_boards>(std::move(messages), size());
+  return std::make_unique<detail::posted_boards>(std::move(messages), size(), rank());
 }
 
 template <transport Transport>

@@ -19,16 +19,20 @@ namespace peerbus::detail {
 /// The boards of a `view_agreement` for ranks that share no memory: each rank has a copy of all
 /// boards, and posts what it writes on its own one to the copies of the others. A copy may be
 /// behind, but shows what its owner wrote in the order of writing, and all that arrived before the
-/// owner is known to have ended. If a rank ends while it posts, some may have what it posted and
-/// others not: so each rank posts what it has of a rank whose end it learns of.
+/// owner is known to have ended.
+///
+/// If a rank ends while it posts, some may have its last gift and others not. So each rank that
+/// learns of an end posts the last gifts that it has of all ranks that have ended. If all ranks
+/// that live have done so for all that have ended, and one of them does not have a gift then, none
+/// of them has: who has it had it from a rank that ended, and posted it after the end of that one.
 ///
 /// Threads: posts from one thread at a time; the copies are brought up to date by any thread that
 /// asks for the state of a rank.
 class posted_boards {
  public:
-  /// Makes the boards of `rank_count` ranks. Does not wait for the others, who make theirs in the
-  /// same order before any of them posts.
-  posted_boards(std::shared_ptr<bulletin> by, std::size_t rank_count);
+  /// Makes the boards of `rank_count` ranks on rank `own`. Does not wait for the others, who make
+  /// theirs in the same order before any of them posts.
+  posted_boards(std::shared_ptr<bulletin> by, std::size_t rank_count, rank_id own);
   posted_boards(const posted_boards&) = delete;
   posted_boards& operator=(const posted_boards&) = delete;
   ~posted_boards() { by_->unsubscribe(channel_); }
@@ -44,7 +48,7 @@ class posted_boards {
   void post_gift(std::uint64_t turn, std::uint64_t what, std::span<const std::byte> bytes);
   ///@}
 
-  /// Returns whether `teller` has posted all that it had of `ended`, who has ended.
+  /// Returns whether `teller` has posted what it had when it learned of the end of `ended`.
   [[nodiscard]] bool has_told(rank_id teller, rank_id ended) const noexcept {
     // order: acquire; pairs with the release in `take`, so that what it had is on the copy.
     return told_[teller.index() * boards_.size() + ended.index()].load(std::memory_order_acquire);
@@ -55,16 +59,18 @@ class posted_boards {
   void take(rank_id from, std::span<const std::byte> message) noexcept;
 
  private:
-  [[nodiscard]] std::vector<std::byte> last_words_of(rank_id ended) const;
+  [[nodiscard]] std::vector<std::vector<std::byte>> tell_gifts(rank_id ended);
 
   struct alignas(cache_line_bytes) line {
     std::byte bytes[cache_line_bytes];
   };
 
   std::shared_ptr<bulletin> by_;
+  rank_id own_;
   std::vector<line> memory_;
   std::vector<std::byte*> boards_;
   std::unique_ptr<std::atomic<bool>[]> told_;  ///< [tellers][ranks]
+  std::vector<rank_id> ended_;                 ///< those whose end this rank knows, the latest last
   std::uint32_t channel_;
 };
 

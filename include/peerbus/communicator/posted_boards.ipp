@@ -12,12 +12,13 @@ namespace peerbus::detail {
 /// What a message about a board begins with. Numbers have the byte order of the hosts, which the
 /// ranks have compared when they met.
 struct board_post {
-  enum : std::uint64_t { set = 1, gift = 2, last_words = 3 };
+  /// Of those that have ended, `last_of_ended` comes last: for the one whose end is news.
+  enum : std::uint64_t { set = 1, gift = 2, last_gift = 3, last_of_ended = 4 };
 
   std::uint64_t kind;
   std::uint64_t count;      ///< the revision of a set, or the turn of a gift
   std::uint64_t what;       ///< the number of the view, or the hash of a gift
-  std::uint64_t owner = 0;  ///< in last words, whose board it is
+  std::uint64_t owner = 0;  ///< of a last gift, whose board it is
 
   [[nodiscard]] std::vector<std::byte> with(std::span<const std::byte> bytes) const {
     std::vector<std::byte> message(sizeof *this + bytes.size());
@@ -27,8 +28,11 @@ struct board_post {
   }
 };
 
-PEERBUS_INLINE posted_boards::posted_boards(std::shared_ptr<bulletin> by, std::size_t rank_count)
-    : by_{std::move(by)}, told_{std::make_unique<std::atomic<bool>[]>(rank_count * rank_count)} {
+PEERBUS_INLINE posted_boards::posted_boards(std::shared_ptr<bulletin> by, std::size_t rank_count,
+                                            rank_id own)
+    : by_{std::move(by)},
+      own_{own},
+      told_{std::make_unique<std::atomic<bool>[]>(rank_count * rank_count)} {
   const std::size_t lines =
       (agreement_board::bytes_for(rank_count) + cache_line_bytes - 1) / cache_line_bytes;
   memory_.resize(rank_count * lines);
@@ -37,7 +41,7 @@ PEERBUS_INLINE posted_boards::posted_boards(std::shared_ptr<bulletin> by, std::s
     boards_.push_back(memory_[rank * lines].bytes);
   channel_ = by_->subscribe(
       {.take = [this](rank_id from, std::span<const std::byte> message) { take(from, message); },
-       .last_words = [this](rank_id ended) { return last_words_of(ended); }});
+       .last_words = [this](rank_id ended) { return tell_gifts(ended); }});
 }
 
 PEERBUS_INLINE void posted_boards::post_set(std::uint64_t revision, std::uint64_t view,
@@ -50,15 +54,21 @@ PEERBUS_INLINE void posted_boards::post_gift(std::uint64_t turn, std::uint64_t w
   by_->publish(channel_, board_post{board_post::gift, turn, what}.with(bytes));
 }
 
-/// Returns the last gift: a set that only some have does no harm, as its writer is gone.
-PEERBUS_INLINE std::vector<std::byte> posted_boards::last_words_of(rank_id ended) const {
-  const agreement_board& copy = agreement_board::at(boards_[ended.index()]);
-  const std::uint64_t turn = copy.gathered.value();
-  const agreement_board::gift& last = copy.given[turn % 2];
-  // order: relaxed; this thread holds what takes messages.
-  return board_post{board_post::last_words, turn, last.what.load(std::memory_order_relaxed),
-                    ended.index()}
-      .with(last.bytes);
+/// A set that only some have does no harm, as its writer is gone.
+PEERBUS_INLINE std::vector<std::vector<std::byte>> posted_boards::tell_gifts(rank_id ended) {
+  ended_.push_back(ended);
+  std::vector<std::vector<std::byte>> messages;
+  messages.reserve(ended_.size());
+  for (const rank_id owner : ended_) {
+    const agreement_board& copy = agreement_board::at(boards_[owner.index()]);
+    const std::uint64_t turn = copy.gathered.value();
+    const agreement_board::gift& last = copy.given[turn % 2];
+    // order: relaxed; only this thread writes copies now.
+    const std::uint64_t what = last.what.load(std::memory_order_relaxed);
+    const auto kind = owner == ended ? board_post::last_of_ended : board_post::last_gift;
+    messages.push_back(board_post{kind, turn, what, owner.index()}.with(last.bytes));
+  }
+  return messages;
 }
 
 PEERBUS_INLINE void posted_boards::take(rank_id from, std::span<const std::byte> message) noexcept {
@@ -77,13 +87,14 @@ PEERBUS_INLINE void posted_boards::take(rank_id from, std::span<const std::byte>
     return;
   }
   const bool is_own = post.kind == board_post::gift;
-  if ((!is_own && post.kind != board_post::last_words) || post.owner >= boards_.size() ||
+  if (post.kind < board_post::gift || post.kind > board_post::last_of_ended ||
+      post.owner >= boards_.size() || (!is_own && post.owner == own_.index()) ||
       rest.size() > agreement_board::most_bytes)
     return;
   agreement_board& copy = agreement_board::at(boards_[is_own ? from.index() : post.owner]);
   if (post.count > copy.gathered.value()) copy.give(post.count, post.what, rest);
   // order: release; pairs with `has_told`.
-  if (!is_own)
+  if (post.kind == board_post::last_of_ended)
     told_[from.index() * boards_.size() + post.owner].store(true, std::memory_order_release);
 }
 

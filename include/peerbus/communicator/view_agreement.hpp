@@ -54,11 +54,14 @@ class view_agreement {
   /// Returns the view that the living ranks of `present`, this rank's view, agree on: without those
   /// that have ended or left, or `present` if none does so before `noticed`. Collective among the
   /// living ranks. From when the call knows of them, the membership takes no notice of ranks that
-  /// are gone.
+  /// are gone. Those that are out of reach may live and agree likewise, unless they are `vouched`
+  /// to be gone: without them only more than half of the members of `present` go on, or half of
+  /// them with the first.
   /// Cost: each rank writes its board once for each set that it knows, and reads all.
   /// Throws: `error` timed_out that names the ranks which did not come; view_changed if the others
-  /// went on without this rank.
-  [[nodiscard]] group_view agree(const group_view& present, deadline noticed, deadline until);
+  /// went on without this rank; unreachable if too few are left.
+  [[nodiscard]] group_view agree(const group_view& present, deadline noticed, deadline until,
+                                 std::span<const rank_id> vouched = {});
 
   /// Returns what the members of `view` give as `own`, equally many bytes each, up to `most_bytes`,
   /// in the order of their ranks. Collective among them. Either all members that live get it, or
@@ -94,13 +97,15 @@ class view_agreement {
     return rank != own() && !gone[rank.index()] && members_->state(rank) != rank_state::running;
   }
   /// Adds the ranks that have ended to `gone`. Returns whether there were any.
-  bool add_ended(std::vector<bool>& gone) const noexcept;
+  bool add_ended(std::vector<bool>& gone) noexcept;
   /// Adds `more` to `gone`. Returns whether it had ranks that `gone` has not.
   bool add(std::vector<bool>& gone, const std::vector<bool>& more) const noexcept;
+  /// Throws: `error` unreachable if the members of `next` are too few for `agree`.
+  void require_enough(const group_view& present, const group_view& next) const;
   /// Returns whether a member of `view` gives nothing any more in it.
   [[nodiscard]] bool gives_no_more(rank_id rank, const group_view& view) const noexcept;
-  /// Waits until each member of `view` that lives has told what it has on the board of `ended`, if
-  /// that one has ended. Returns peer_dead once they have.
+  /// Waits, if `ended` has ended, until each member of `view` that lives has told what it has of
+  /// each that has ended. Returns peer_dead once they have.
   [[nodiscard]] errc await_last_words(rank_id ended, const group_view& view,
                                       deadline until) noexcept;
   /// Waits until `word` of `rank` is at least `value`, or a rank outside `gone` has ended.
@@ -113,6 +118,8 @@ class view_agreement {
   std::vector<std::byte*> boards_;
   wait_thresholds thresholds_;
   posted_boards* posted_;
+  std::vector<bool> doubtful_ =
+      std::vector<bool>(boards_.size());  ///< may live, as far as is known
   std::uint64_t gathers_ = 0;  ///< those of the view in `gathered_in_`, and the number of that view
   std::uint64_t gathered_in_ = 0;
 };

@@ -48,11 +48,12 @@ PEERBUS_INLINE bool view_agreement::add(std::vector<bool>& gone,
   return has_grown;
 }
 
-PEERBUS_INLINE bool view_agreement::add_ended(std::vector<bool>& gone) const noexcept {
+PEERBUS_INLINE bool view_agreement::add_ended(std::vector<bool>& gone) noexcept {
   bool has_grown = false;
   for (const rank_id rank : all_ranks{gone.size()}) {
     if (!has_ended(rank, gone)) continue;
     gone[rank.index()] = has_grown = true;
+    if (members_->is_out_of_reach(rank)) doubtful_[rank.index()] = true;
     members_->exclude(rank);
   }
   return has_grown;
@@ -85,18 +86,23 @@ PEERBUS_INLINE errc view_agreement::await_last_words(rank_id ended, const group_
                                                      deadline until) noexcept {
   // Who agrees on another view has given all before.
   if (members_->state(ended) == rank_state::running) return errc::peer_dead;
-  const auto has_told = [&](rank_id member) noexcept {
-    return member == own() || member == ended || members_->state(member) != rank_state::running ||
-           posted_->has_told(member, ended);
-  };
   const auto members = view.members();
-  return board_of(own()).revised.wait_at_least(never_written, until, thresholds_, [&]() noexcept {
-    return std::all_of(members.begin(), members.end(), has_told) ? errc::peer_dead : errc::ok;
-  });
+  const auto have_told = [&]() noexcept {
+    for (const rank_id gone : members) {
+      if (gone == own() || members_->state(gone) == rank_state::running) continue;
+      for (const rank_id teller : members)
+        if (teller != own() && members_->state(teller) == rank_state::running &&
+            !posted_->has_told(teller, gone))
+          return errc::ok;
+    }
+    return errc::peer_dead;
+  };
+  return board_of(own()).revised.wait_at_least(never_written, until, thresholds_, have_told);
 }
 
 PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadline noticed,
-                                                deadline until) {
+                                                deadline until, std::span<const rank_id> vouched) {
+  for (const rank_id rank : vouched) doubtful_[rank.index()] = false;
   std::vector<bool> gone = present.gone();
   activity_line& activity = members_->own_activity();
   const auto begun =
@@ -132,7 +138,9 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
     }
     if (!awaited) {
       activity.end(begun);
-      return {number + 1, gone.size(), std::move(gone)};
+      group_view next{number + 1, gone.size(), std::move(gone)};
+      require_enough(present, next);
+      return next;
     }
     if (wait(board_of(*awaited).revised, revision, gone, until) != errc::timed_out) continue;
     std::vector<rank_id> without;
@@ -143,6 +151,22 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
                        " runs, but has not called continue_without_the_dead for ",
                        describe_elapsed(begun), "; ", members_->describe_last_seen(*awaited))};
   }
+}
+
+PEERBUS_INLINE void view_agreement::require_enough(const group_view& present,
+                                                   const group_view& next) const {
+  std::vector<rank_id> doubtful;
+  for (const rank_id rank : present.members())
+    if (!next.contains(rank) && doubtful_[rank.index()]) doubtful.push_back(rank);
+  const std::size_t before = present.members().size();
+  const std::size_t left = next.members().size();
+  const bool has_first = next.contains(present.members().front());
+  if (doubtful.empty() || 2 * left > before || (2 * left == before && has_first)) return;
+  throw error{errc::unreachable,
+              concat("going on without ", describe_ranks(doubtful),
+                     ", out of reach, who may live and go on too: ", left, " of ", before,
+                     " ranks are left; expected more than half, or half with ",
+                     present.members().front(), ", or that continue_without names them")};
 }
 
 PEERBUS_INLINE std::vector<std::byte> view_agreement::gather(const group_view& view,

@@ -119,7 +119,7 @@ struct invitation {
   template <class OverNetwork>
   [[nodiscard]] std::unique_ptr<bootstrap> meet(std::size_t rank, std::size_t size, deadline until,
                                                 OverNetwork&& over_network,
-                                                const std::string& host = {}) const {
+                                                const rendezvous_options& options) const {
     if (is_one_host) {
       launch_settings settings;
       settings.rank = settings.local_rank = rank;
@@ -136,7 +136,8 @@ struct invitation {
     settings.port = place.port;
     settings.secret = secret;
     settings.job = job;
-    settings.host = host;
+    settings.host = options.host;
+    settings.mesh = options.mesh;
     try {
       return over_network(settings, until);
     } catch (const error& problem) {

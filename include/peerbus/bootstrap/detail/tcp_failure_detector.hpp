@@ -235,12 +235,13 @@ class tcp_failure_detector final : public membership_source, public bulletin {
   void learn(rank_id rank, rank_state state) noexcept {
     if (membership::announce(states_[rank.index()], state) && me_.index() == 0) note(rank, state);
     if (std::exchange(links_[rank.index()].is_over, true)) return;
-    for (std::uint32_t channel = 0; channel < readers_.size(); ++channel)
-      if (readers_[channel].last_words) append(channel, readers_[channel].last_words(rank));
+    for (std::uint32_t channel = 0; channel < readers_.size(); ++channel) {
+      if (!readers_[channel].last_words) continue;
+      for (const auto& message : readers_[channel].last_words(rank)) append(channel, message);
+    }
   }
 
   void append(std::uint32_t channel, std::span<const std::byte> message) {
-    if (message.empty()) return;
     reserve(news::head_bytes + message.size());
     note(channel, news::is_message | static_cast<std::uint32_t>(message.size()));
     told_.insert(told_.end(), message.begin(), message.end());

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+//
+// As recovery_bench.cpp, for ranks of two pretended hosts that met over TCP as a mesh: near ranks
+// share memory, and far ones are reached by libfabric over the loopback interface. Stages on the
+// slowest rank: until the first call has failed, until all agree, until the group and all that it
+// serves with have been made anew, and until the next dispatch and combine are complete.
+#include "recovery.hpp"
+
+#if PEERBUS_BENCH_TCP && PEERBUS_BENCH_FABRIC
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include <peerbus/bootstrap/by_all_gather.hpp>
+#include <peerbus/bootstrap/local.hpp>
+#include <peerbus/bootstrap/tcp.hpp>
+#include <peerbus/communicator/survivors.hpp>
+#include <peerbus/transport/fabric.hpp>
+#include <peerbus/transport/planes.hpp>
+#include <peerbus/transport/unified_bus.hpp>
+
+#include "support/statistics.hpp"
+
+namespace micro::hosts_recovery_bench {
+namespace {
+
+using namespace recovery;
+using std::chrono::microseconds;
+using server = recovery::server<peerbus::planes<peerbus::unified_bus, peerbus::fabric>>;
+
+peerbus::deadline patience() { return peerbus::deadline::after(std::chrono::minutes{1}); }
+
+/// The ranks of `boot` as those of two hosts.
+std::unique_ptr<peerbus::bootstrap> meet_as_hosts(peerbus::bootstrap& boot) {
+  const auto gather = [&](std::span<const std::byte> own) {
+    std::vector<std::byte> all;
+    for (const auto& given : boot.allgather({{own.begin(), own.end()}, {}}, patience(), "meeting"))
+      all.insert(all.end(), given.bytes.begin(), given.bytes.end());
+    return all;
+  };
+  const auto over_network = [&](peerbus::tcp_settings seat, peerbus::deadline until) {
+    seat.host = "host " + std::to_string(seat.rank % 2);
+    seat.mesh = true;
+    return std::make_unique<peerbus::tcp_bootstrap>(seat, until);
+  };
+  return peerbus::bootstrap_by_all_gather(boot.rank().index(), boot.size(), gather, over_network,
+                                          patience(), {.address = "127.0.0.1", .over_tcp = true});
+}
+
+/// One rank's part; `victim` is killed after `delay`.
+void serve(peerbus::bootstrap& boot, std::size_t victim, microseconds delay, report& told) {
+  const std::size_t me = boot.rank().index();
+  auto mine = std::make_unique<server>(meet_as_hosts(boot));
+  std::thread killer;
+  auto& reached = told.reached[me];
+  for (bool is_whole = true;;) {
+    try {
+      if (!is_whole) {
+        mine->comm.continue_without_the_dead();
+        reached[1] = now();
+        auto next = peerbus::survivors(mine->comm, [](std::unique_ptr<peerbus::bootstrap> met) {
+          return std::make_unique<server>(std::move(met));
+        });
+        mine.swap(next);
+        reached[2] = now();
+        mine->serve_batch();
+        reached[3] = now();
+        mine->comm.barrier();
+        return;
+      }
+      mine->serve_batch();
+      if (me != victim || killer.joinable()) continue;
+      killer = std::thread{[&] {
+        std::this_thread::sleep_for(delay);
+        told.killed_at = now();
+        ::raise(SIGKILL);
+      }};
+    } catch (const peerbus::error& problem) {
+      if (problem.code() != peerbus::errc::peer_dead) throw;
+      is_whole = false;
+      if (reached[0] == 0) reached[0] = now();
+    }
+  }
+}
+
+void measure(benchmark::State& state, std::size_t ranks) {
+  std::array<std::vector<double>, stages> times;
+  std::uint64_t round = 0;
+  for (auto _ : state) {
+    try {
+      const shared_report told;
+      // A hash spreads the moments over 20 ms, and the victims over all ranks, the first included.
+      const std::uint64_t drawn = (++round * 0x9e37'79b9'7f4a'7c15U) >> 32U;
+      const std::size_t victim = drawn % ranks;
+      const int status = peerbus::run_local(ranks, [&](peerbus::bootstrap& boot) {
+        serve(boot, victim, microseconds{drawn / ranks % 20'000}, *told.at);
+      });
+      if (status != 128 + SIGKILL)
+        throw std::runtime_error{"expected the victim to be killed alone"};
+      const auto reached = slowest(*told.at, ranks, victim);
+      for (std::size_t stage = 0; stage < stages; ++stage) times[stage].push_back(reached[stage]);
+      state.SetIterationTime(reached[stages - 1] / 1e3);
+    } catch (const std::exception& problem) {
+      return state.SkipWithError(problem.what());
+    }
+  }
+  constexpr std::array names{"noticed_ms", "agreed_ms", "remade_ms", "served_ms"};
+  for (std::size_t stage = 0; stage < stages; ++stage)
+    state.counters[names[stage]] = bench::median(times[stage]);
+  state.counters["worst_ms"] =
+      *std::max_element(times[stages - 1].begin(), times[stages - 1].end());
+}
+
+[[maybe_unused]] const bool registered = [] {
+  for (const std::size_t ranks : {3U, 4U, 8U})
+    benchmark::RegisterBenchmark(("recovery/hosts:2/ranks:" + std::to_string(ranks)).c_str(),
+                                 measure, ranks)
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond);
+  return true;
+}();
+
+}  // namespace
+}  // namespace micro::hosts_recovery_bench
+#endif

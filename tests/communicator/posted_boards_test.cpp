@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT
+// ctest: tsan
+//
+// Agreement by messages among ranks that end while they post, so that only some of the others have
+// what they posted. The ranks are threads, and the messages lie in queues until they are looked at.
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/bootstrap/bulletin.hpp>
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/communicator/group_view.hpp>
+#include <peerbus/communicator/posted_boards.hpp>
+#include <peerbus/communicator/view_agreement.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/wait.hpp>
+
+namespace posted_boards_test {
+
+namespace {
+
+using peerbus::deadline;
+using peerbus::errc;
+using peerbus::group_view;
+using peerbus::membership;
+using peerbus::rank_id;
+using peerbus::detail::agreement_board;
+using peerbus::detail::posted_boards;
+using peerbus::detail::view_agreement;
+
+deadline patience() { return deadline::after(std::chrono::seconds{60}); }
+
+/// What is under way to each rank: messages, and the ends of ranks.
+class post_office {
+ public:
+  explicit post_office(std::size_t ranks) : queues_(ranks) {}
+
+  struct item {
+    rank_id from;
+    std::optional<std::vector<std::byte>> message;  ///< none: the sender has ended
+  };
+
+  void send(std::size_t to, item sent) {
+    const std::lock_guard lock{mutex_};
+    queues_[to].push_back(std::move(sent));
+  }
+  std::deque<item> take(std::size_t to) {
+    const std::lock_guard lock{mutex_};
+    return std::exchange(queues_[to], {});
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return queues_.size(); }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::deque<item>> queues_;
+};
+
+/// A rank's end of the post office.
+class mailbox final : public peerbus::membership_source, public peerbus::bulletin {
+ public:
+  mailbox(post_office& office, rank_id me)
+      : office_{office},
+        me_{me},
+        states_{std::make_unique<membership::state_word[]>(office.size())} {}
+
+  /// From now on only the ranks of the bits `reach` get what this one posts.
+  void limit(std::size_t reach) noexcept { reach_ = reach; }
+  /// Takes the ranks of the bits `ranks` for out of reach.
+  void lose(std::size_t ranks) noexcept {
+    for (std::size_t rank = 0; rank < office_.size(); ++rank)
+      if ((ranks >> rank & 1U) != 0) membership::announce(states_[rank], peerbus::rank_state::lost);
+  }
+  /// Ends, without a word.
+  void end() {
+    for (std::size_t to = 0; to < office_.size(); ++to) office_.send(to, {me_, std::nullopt});
+  }
+
+  void look() noexcept override {
+    for (auto& arrived : office_.take(me_.index())) {
+      if (arrived.from == me_) continue;
+      if (arrived.message) {
+        reader_.take(arrived.from, *arrived.message);
+        continue;
+      }
+      membership::announce(states_[arrived.from.index()], peerbus::rank_state::died);
+      for (const auto& message : reader_.last_words(arrived.from)) publish(0, message);
+    }
+  }
+  void tell(peerbus::rank_state /*state*/) noexcept override {}
+  bool ends_within(rank_id, std::chrono::milliseconds) noexcept override { return false; }
+  [[nodiscard]] std::uint32_t subscribe(reader read) override {
+    reader_ = std::move(read);
+    return 0;
+  }
+  void unsubscribe(std::uint32_t /*channel*/) noexcept override { reader_ = {}; }
+  void publish(std::uint32_t /*channel*/, std::span<const std::byte> message) override {
+    for (std::size_t to = 0; to < office_.size(); ++to)
+      if ((reach_ >> to & 1U) != 0)
+        office_.send(to, {me_, std::vector<std::byte>{message.begin(), message.end()}});
+  }
+  [[nodiscard]] membership::state_word* states() noexcept { return states_.get(); }
+
+ private:
+  post_office& office_;
+  rank_id me_;
+  std::unique_ptr<membership::state_word[]> states_;
+  reader reader_;
+  std::size_t reach_ = ~std::size_t{0};
+};
+
+/// A rank with all that it needs to agree.
+struct participant {
+  participant(post_office& office, std::size_t rank)
+      : box{std::make_shared<mailbox>(office, rank_id{rank})},
+        members{std::make_shared<membership>(rank_id{rank}, office.size(), box->states(), box)},
+        boards{box, office.size(), rank_id{rank}},
+        agreement{members, boards.boards(), peerbus::adaptive_wait{}.thresholds(office.size(), 1),
+                  &boards},
+        view{office.size()} {}
+
+  /// Returns what all give, or the code of the error.
+  errc gather(std::size_t round, deadline until, std::string& got) {
+    try {
+      const char own = static_cast<char>('a' + members->rank().index() + round);
+      got.clear();
+      for (const std::byte given :
+           agreement.gather(view, "letters", std::as_bytes(std::span{&own, 1}), until))
+        got += static_cast<char>(given);
+      return errc::ok;
+    } catch (const peerbus::error& problem) {
+      return problem.code();
+    }
+  }
+
+  std::shared_ptr<mailbox> box;
+  std::shared_ptr<membership> members;
+  posted_boards boards;
+  view_agreement agreement;
+  group_view view;
+};
+
+}  // namespace
+
+TEST_CASE("what ranks that end while they post have given, all others get or none") {
+  constexpr std::size_t n = 4;
+  // Ranks 2 and 3 end in their second gather, whose gifts reach only those of the bits; rank 3 only
+  // once it may know of the end of rank 2.
+  for (std::size_t of_2 = 0; of_2 < 16; ++of_2)
+    for (std::size_t of_3 = 0; of_3 < 8; ++of_3) {
+      CAPTURE(of_2);
+      CAPTURE(of_3);
+      post_office office{n};
+      std::vector<std::unique_ptr<participant>> all;
+      for (std::size_t rank = 0; rank < n; ++rank)
+        all.push_back(std::make_unique<participant>(office, rank));
+      std::vector<errc> codes(n);
+      std::vector<std::string> got(n);
+      std::vector<group_view> views(n, group_view{n});
+      std::vector<std::thread> threads;
+      threads.reserve(n);
+      for (std::size_t rank = 0; rank < n; ++rank)
+        threads.emplace_back([&, rank] {
+          participant& me = *all[rank];
+          codes[rank] = me.gather(0, patience(), got[rank]);
+          if (codes[rank] != errc::ok || got[rank] != "abcd") return;
+          if (rank >= 2) {
+            me.box->limit(rank == 2 ? of_2 : of_3);
+            if (rank == 3 && of_2 % 2 == 1)
+              while (me.members->state(rank_id{2}) == peerbus::rank_state::running)
+                std::this_thread::yield();
+            codes[rank] = me.gather(1, deadline::after({}), got[rank]);
+            return me.box->end();
+          }
+          codes[rank] = me.gather(1, patience(), got[rank]);
+          views[rank] =
+              me.agreement.agree(me.view, deadline::after(std::chrono::seconds{1}), patience());
+        });
+      for (auto& thread : threads) thread.join();
+      CHECK(codes[0] == codes[1]);
+      CHECK((codes[0] == errc::ok || codes[0] == errc::peer_dead));
+      // Whoever has a gift tells it, if it lives.
+      const bool has_both = (of_2 & 3U) != 0 && (of_3 & 3U) != 0;
+      if (has_both) CHECK(codes[0] == errc::ok);
+      if (of_3 == 0) CHECK(codes[0] == errc::peer_dead);
+      if (codes[0] == errc::ok) CHECK((got[0] == "bcde" && got[1] == "bcde"));
+      CHECK(views[0].number() == views[1].number());
+      CHECK(views[0].members().size() == 2);
+      CHECK(views[1].members().size() == 2);
+    }
+}
+
+TEST_CASE("of two parts that take each other for out of reach one goes on, unless it is told") {
+  constexpr std::size_t n = 4;
+  struct split {
+    std::size_t part;  // The bits of the ranks of one, the others are the other.
+    bool goes_on;
+  };
+  // More than half, half with the first, and half without it.
+  for (const split each : {split{0b1110, true}, split{0b0011, true}, split{0b1100, false},
+                           split{0b0001, false}, split{0b1001, true}}) {
+    CAPTURE(each.part);
+    post_office office{n};
+    std::vector<std::unique_ptr<participant>> all;
+    for (std::size_t rank = 0; rank < n; ++rank)
+      all.push_back(std::make_unique<participant>(office, rank));
+    std::vector<errc> codes(n, errc::ok);
+    std::vector<std::size_t> left(n);
+    std::vector<std::size_t> left_if_told(n);
+    std::vector<std::thread> threads;
+    threads.reserve(n);
+    for (std::size_t rank = 0; rank < n; ++rank)
+      threads.emplace_back([&, rank] {
+        participant& me = *all[rank];
+        const bool is_in_part = (each.part >> rank & 1U) != 0;
+        const std::size_t others = is_in_part ? ~each.part & 0xfU : each.part;
+        me.box->limit(~others);
+        me.box->lose(others);
+        try {
+          left[rank] = me.agreement.agree(me.view, patience(), patience()).members().size();
+        } catch (const peerbus::error& problem) {
+          codes[rank] = problem.code();
+        }
+        std::vector<rank_id> vouched;
+        for (std::size_t other = 0; other < n; ++other)
+          if ((others >> other & 1U) != 0) vouched.emplace_back(other);
+        left_if_told[rank] =
+            me.agreement.agree(me.view, patience(), patience(), vouched).members().size();
+      });
+    for (auto& thread : threads) thread.join();
+    for (std::size_t rank = 0; rank < n; ++rank) {
+      CAPTURE(rank);
+      const bool is_in_part = (each.part >> rank & 1U) != 0;
+      CHECK(codes[rank] == (is_in_part == each.goes_on ? errc::ok : errc::unreachable));
+      std::size_t own_part = 0;
+      for (std::size_t other = 0; other < n; ++other)
+        own_part += ((each.part >> other & 1U) != 0) == is_in_part ? 1U : 0U;
+      CHECK(left[rank] == (codes[rank] == errc::ok ? own_part : 0U));
+      CHECK(left_if_told[rank] == own_part);
+    }
+  }
+}
+
+TEST_CASE("messages that do not belong to a board are dropped") {
+  post_office office{3};
+  participant me{office, 0};
+  const auto& board = agreement_board::at(me.boards.boards()[1]);
+  const auto post = [&](std::uint64_t kind, std::uint64_t count, std::uint64_t what,
+                        std::uint64_t owner, std::size_t bytes) {
+    std::vector<std::byte> message(32 + bytes, std::byte{5});
+    const std::uint64_t head[4] = {kind, count, what, owner};
+    std::memcpy(message.data(), head, sizeof head);
+    me.boards.take(rank_id{1}, message);
+  };
+  post(1, 2, 7, 0, 8);     // Not the next revision.
+  post(1, 1, 7, 0, 9);     // Too many bits.
+  post(1, 1, 7, 0, 0);     // None.
+  post(2, 1, 7, 0, 1025);  // Too long a gift.
+  post(3, 1, 7, 3, 8);     // Of no rank.
+  post(4, 1, 7, 0, 8);     // Of the reader itself.
+  post(5, 1, 7, 0, 8);     // Of no kind.
+  me.boards.take(rank_id{1}, std::vector<std::byte>(31));
+  CHECK(board.revised.value() == 0);
+  CHECK(board.gathered.value() == 0);
+  CHECK(agreement_board::at(me.boards.boards()[0]).gathered.value() == 0);
+  CHECK_FALSE(me.boards.has_told(rank_id{1}, rank_id{2}));
+  post(1, 1, 7, 0, 8);
+  CHECK(board.revised.value() == 1);
+  CHECK(board.view.load() == 7);
+  CHECK(board.gone()[0].load() == 0x0505'0505'0505'0505U);
+  post(2, 3, 7, 0, 1024);
+  post(2, 2, 8, 0, 1);  // Behind.
+  CHECK(board.gathered.value() == 3);
+  CHECK(board.given[1].what.load() == 7);
+  CHECK(board.given[1].bytes[1023] == std::byte{5});
+  // What rank 1 had of rank 2.
+  post(3, 3, 9, 2, 1024);
+  const auto& of_2 = agreement_board::at(me.boards.boards()[2]);
+  CHECK(of_2.gathered.value() == 3);
+  CHECK_FALSE(me.boards.has_told(rank_id{1}, rank_id{2}));
+  post(4, 4, 9, 2, 1024);
+  CHECK(me.boards.has_told(rank_id{1}, rank_id{2}));
+  CHECK(of_2.gathered.value() == 4);
+  CHECK(board.gathered.value() == 3);
+}
+
+}  // namespace posted_boards_test
