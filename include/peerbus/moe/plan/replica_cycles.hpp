@@ -32,8 +32,7 @@ class replica_cycles {
   /// Returns the physical expert for token `token` of a batch.
   [[nodiscard]] std::uint32_t of(std::size_t expert, std::size_t token) const noexcept {
     const cycle& turns = cycles_[expert];
-    const auto turn = static_cast<std::uint32_t>(token + rank_ + expert);
-    return entries_[turns.begin + turns.position(turn)];
+    return entries_[turns.begin + turns.position(static_cast<std::uint32_t>(token))];
   }
 
  private:
@@ -55,11 +54,11 @@ class replica_cycles {
   void add_by_quotas(std::span<const std::uint32_t> replicas,
                      std::span<const std::uint32_t> quotas);
 
-  std::uint32_t rank_;
   bool take_turns_ = false;
-  std::vector<cycle> cycles_;           ///< [experts]
-  std::vector<std::uint32_t> first_;    ///< [experts]
-  std::vector<std::uint32_t> entries_;  ///< the cycles, one after the other
+  std::vector<cycle> cycles_;         ///< [experts]
+  std::vector<std::uint32_t> first_;  ///< [experts]
+  /// The cycles, one after the other, each turned so that token 0 has its first entry.
+  std::vector<std::uint32_t> entries_;
 };
 
 }  // namespace peerbus::moe

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <numeric>
 
 #include <peerbus/moe/plan/replica_cycles.hpp>
@@ -10,7 +11,7 @@ namespace peerbus::moe {
 
 PEERBUS_INLINE replica_cycles::replica_cycles(const expert_map& map, const replica_choice& wanted,
                                               rank_id rank)
-    : rank_{static_cast<std::uint32_t>(rank.index())}, cycles_(map.experts()) {
+    : cycles_(map.experts()) {
   first_.reserve(cycles_.size());
   entries_.reserve(map.physical_experts());
   for (std::size_t e = 0; e < cycles_.size(); ++e) {
@@ -20,6 +21,9 @@ PEERBUS_INLINE replica_cycles::replica_cycles(const expert_map& map, const repli
     made.size = static_cast<std::uint32_t>(entries_.size()) - made.begin;
     if (made.size > 1) made.inverse = ~std::uint64_t{0} / made.size + 1;
     take_turns_ = take_turns_ || made.size > 1;
+    const auto begin = entries_.begin() + made.begin;
+    std::rotate(begin, begin + static_cast<std::ptrdiff_t>((rank.index() + e) % made.size),
+                entries_.end());
     first_.push_back(entries_[made.begin]);
   }
 }
