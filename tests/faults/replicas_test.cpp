@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 
+#include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
@@ -17,10 +18,12 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/balance/expert_weights.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
+#include "support/moving_weights.hpp"
 #include "support/oracle.hpp"
 #include "support/placed_experts.hpp"
 #include "support/ranks.hpp"
@@ -108,7 +111,85 @@ void check(std::size_t ranks, std::size_t victim, at where, replica_policy polic
   });
 }
 
+/// Weights move while batches go on, until `victim` dies in batch `last`. The others keep one map,
+/// and move weights again.
+void check_moves(std::size_t ranks, std::size_t victim, std::uint64_t last, bool before_commit) {
+  CAPTURE(ranks);
+  CAPTURE(victim);
+  CAPTURE(last);
+  run(ranks, 1, [&](communicator& comm) {
+    case_of_replicas given{ranks, 7 * ranks + victim, replica_policy::round_robin,
+                           placed_experts::nearness::own, 2};
+    const std::size_t me = comm.rank().index();
+    peerbus::moe::exchange exchange{comm, given.config_of(me), int8_per_token{}};
+    peerbus::moe::expert_weights weights{
+        comm, exchange.placement(), {.bytes = placed_experts::sizes, .slice = 700}};
+    placed_experts::fill(weights, me);
+    std::uint64_t batch = 0;
+    const auto serve = [&] {
+      placed_experts::check_round<int8_per_token>(exchange, me, peerbus::moe::compact{}, given,
+                                                  ++batch);
+    };
+    const auto change_over = [&] {
+      const bool is_done = weights.commit(given.choice_of(me), exchange);
+      for (std::size_t p = 0; p < given.logical.size(); ++p)
+        given.logical[p] = weights.experts().logical(p);
+      return is_done;
+    };
+    weights.begin(placed_experts::redrawn(given, ranks, 2));
+    survivors::insist(
+        comm,
+        [&] {
+          if (comm.view().number() != 0) return;
+          for (;;) {
+            serve();
+            static_cast<void>(weights.advance(900));
+            if (me == victim && batch == last && before_commit) die();
+            static_cast<void>(change_over());
+            if (me == victim && batch == last) die();
+            test::expect(batch <= last, "a rank that does not miss the victim");
+          }
+        },
+        [&] {
+          comm.continue_without_the_dead();
+          static_cast<void>(exchange.resume());
+        });
+    given.gone[victim] = true;
+    // A round may have ended with the call that met the death, on all or on none.
+    std::vector<peerbus::declared> places;
+    for (std::size_t p = 0; p < given.logical.size(); ++p) {
+      given.logical[p] = weights.experts().logical(p);
+      places.push_back({"a place", std::uint64_t{given.logical[p]}});
+      test::expect_equal(exchange.placement().logical(p), given.logical[p], "the exchange's map");
+    }
+    comm.agree("the maps", places);
+    weights.abandon();
+    placed_experts::check_tensors(weights, me);
+    serve();
+    for (std::uint64_t plan = 0; plan < 2; ++plan) {
+      weights.begin(placed_experts::redrawn(given, plan));
+      while (weights.is_moving()) {
+        static_cast<void>(weights.advance(3000));
+        serve();
+        static_cast<void>(change_over());
+        placed_experts::check_tensors(weights, me);
+      }
+      serve();
+    }
+    comm.barrier();
+  });
+}
+
 }  // namespace
+
+TEST_CASE("a rank dies while weights move: the others keep one map, and move them again") {
+  for (const bool before_commit : {true, false}) {
+    check_moves(4, 0, 1, before_commit);
+    check_moves(4, 3, 2, before_commit);
+    check_moves(5, 1, 5, before_commit);
+    check_moves(3, 1, 9, before_commit);
+  }
+}
 
 TEST_CASE("a rank dies, replicas serve its experts, and nothing is dropped") {
   for (const at where : {at::dispatch, at::sent, at::experts, at::published, at::between}) {

@@ -19,6 +19,7 @@
 #include <peerbus/moe/plan/check_experts.hpp>
 
 #include "support/groups.hpp"
+#include "support/moving_weights.hpp"
 #include "support/oracle.hpp"
 #include "support/placed_experts.hpp"
 #include "support/ranks.hpp"
@@ -36,37 +37,11 @@ using peerbus::moe::expert_map;
 using peerbus::moe::expert_weights;
 using peerbus::moe::vacant;
 using placed_experts::case_of_replicas;
+using placed_experts::check_tensors;
+using placed_experts::fill;
+using placed_experts::redrawn;
+using placed_experts::sizes;
 using placed_experts::table;
-
-/// Another table of the same experts: places change their experts as long as no rank has one twice,
-/// and an expert that is elsewhere may give its place to another one, or to none.
-table redrawn(const case_of_replicas& from, std::uint64_t seed) {
-  oracle::random numbers{seed};
-  table made = from.logical;
-  const auto holds = [&](std::size_t rank, std::uint32_t expert) {
-    for (std::size_t p = 0; p < made.size(); ++p)
-      if (from.holder[p] == rank && made[p] == expert) return true;
-    return false;
-  };
-  for (std::size_t i = 0; i < 4 * made.size(); ++i) {
-    const std::size_t a = numbers.below(made.size());
-    const std::size_t b = numbers.below(made.size());
-    if (numbers.below(3) == 0) {
-      const auto copies = std::ranges::count(made, made[a]);
-      const auto expert = static_cast<std::uint32_t>(numbers.below(placed_experts::experts + 1));
-      if (made[a] != vacant && copies < 2) continue;
-      if (expert == placed_experts::experts)
-        made[a] = vacant;
-      else if (!holds(from.holder[a], expert))
-        made[a] = expert;
-    } else if (from.holder[a] == from.holder[b] ||
-               ((made[b] == vacant || !holds(from.holder[a], made[b])) &&
-                (made[a] == vacant || !holds(from.holder[b], made[a])))) {
-      std::swap(made[a], made[b]);
-    }
-  }
-  return made;
-}
 
 /// The experts of a rank, without vacant places, in ascending order.
 table held(const case_of_replicas& given, const table& logical, std::size_t rank) {
@@ -111,39 +86,6 @@ void check_rounds(const case_of_replicas& given, const table& wanted, std::size_
     const table later = held(given, wanted, given.holder[p]);
     if (given.logical[p] != vacant && std::ranges::binary_search(later, given.logical[p]))
       CHECK(now[p] == given.logical[p]);
-  }
-}
-
-/// Byte `i` of tensor `t` of an expert.
-std::byte byte_of(std::size_t expert, std::size_t t, std::size_t i) {
-  return static_cast<std::byte>((expert + 1) * 31 + t * 7 + i * 13 + i / 64);
-}
-
-const std::vector<std::size_t> sizes{1000, 64, 4096, 1};
-
-void fill(expert_weights& weights, std::size_t me) {
-  const expert_map& map = weights.experts();
-  for (std::size_t e = 0; e < map.count(rank_id{me}); ++e) {
-    const std::uint32_t expert = map.logical(map.first(rank_id{me}) + e);
-    if (expert == vacant) continue;
-    for (std::size_t t = 0; t < sizes.size(); ++t)
-      for (std::size_t i = 0; i < sizes[t]; ++i) weights.tensor(e, t)[i] = byte_of(expert, t, i);
-  }
-}
-
-/// Checks that the tensors here are those of the experts that the map says.
-void check_tensors(expert_weights& weights, std::size_t me) {
-  const expert_map& map = weights.experts();
-  for (std::size_t e = 0; e < map.count(rank_id{me}); ++e) {
-    const std::uint32_t expert = map.logical(map.first(rank_id{me}) + e);
-    if (expert == vacant) continue;
-    for (std::size_t t = 0; t < sizes.size(); ++t) {
-      const auto tensor = weights.tensor(e, t);
-      test::expect_equal(tensor.size(), sizes[t], "bytes of a tensor");
-      for (std::size_t i = 0; i < sizes[t]; ++i)
-        if (tensor[i] != byte_of(expert, t, i))
-          test::expect(false, peerbus::concat("byte ", i, " of tensor ", t, " of expert ", expert));
-    }
   }
 }
 

@@ -141,6 +141,12 @@ class expert_weights {
     std::size_t target;
     std::uint64_t number;  ///< of the move among all of this rank to the peer
   };
+  struct incoming {
+    rank_id peer;
+    std::size_t target;
+    std::uint32_t expert;
+    std::uint64_t number;  ///< of the move among all of the peer to this rank
+  };
 
   expert_weights(rank_group& group, const expert_map& placement, expert_tensors shape,
                  window_source make_window, deadline until);
@@ -166,10 +172,11 @@ class expert_weights {
   std::vector<std::uint32_t> places_;  ///< of each physical expert, within its rank's part
   std::vector<std::vector<std::uint32_t>> free_;  ///< places of each rank that no expert has
   std::vector<move_round> rounds_;
-  std::vector<outgoing> leaving_;
+  std::vector<outgoing> leaving_;          ///< in this round
+  std::vector<incoming> arriving_;         ///< likewise
   std::size_t sent_ = 0;                   ///< of `leaving_`
   std::size_t sent_bytes_ = 0;             ///< of the next
-  std::vector<std::uint64_t> moves_to_;    ///< [ranks], of all rounds up to the present one
+  std::vector<std::uint64_t> moves_to_;    ///< [ranks], in all rounds, also those that were dropped
   std::vector<std::uint64_t> moves_from_;  ///< likewise
   std::uint64_t commits_ = 0;
   std::unique_ptr<any_window> memory_;  ///< signal r: moves of rank r that are complete

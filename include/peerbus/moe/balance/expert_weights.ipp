@@ -130,6 +130,7 @@ PEERBUS_INLINE std::size_t expert_weights::begin(std::span<const std::uint32_t> 
 
 PEERBUS_INLINE void expert_weights::set_up_round() {
   leaving_.clear();
+  arriving_.clear();
   sent_ = sent_bytes_ = 0;
   const rank_id own = group_->rank();
   std::vector<std::size_t> taken(group_->size());  // of the free places of each rank
@@ -137,9 +138,10 @@ PEERBUS_INLINE void expert_weights::set_up_round() {
     const rank_id from{experts_.holder(move.from)};
     const rank_id to{experts_.holder(move.to)};
     const std::uint32_t place = free_[to.index()][taken[to.index()]++];
+    const std::size_t target = place * place_bytes_;
     if (from == own)
-      leaving_.push_back({to, offset_of(move.from), place * place_bytes_, ++moves_to_[to.index()]});
-    if (to == own) ++moves_from_[from.index()];
+      leaving_.push_back({to, offset_of(move.from), target, ++moves_to_[to.index()]});
+    if (to == own) arriving_.push_back({from, target, move.expert, ++moves_from_[from.index()]});
   }
 }
 
@@ -168,17 +170,13 @@ PEERBUS_INLINE bool expert_weights::advance(std::size_t bytes) {
 
 PEERBUS_INLINE expert_weights::state expert_weights::arrivals(deadline until) noexcept {
   // A look, which lets the transport progress.
-  for (const rank_id source : group_->peers())
-    if (memory_->wait_at(group_->rank(), static_cast<signal_id>(source.index()),
-                         moves_from_[source.index()], until, source) != errc::ok)
+  for (const incoming& move : arriving_)
+    if (memory_->wait_at(group_->rank(), static_cast<signal_id>(move.peer.index()), move.number,
+                         until, move.peer) != errc::ok)
       return state::waits;
-  std::vector<std::size_t> taken(group_->size());
-  for (const expert_move& move : rounds_.front().moves) {
-    const rank_id to{experts_.holder(move.to)};
-    const std::uint32_t place = free_[to.index()][taken[to.index()]++];
-    if (to != group_->rank()) continue;
+  for (const incoming& move : arriving_) {
     canary told;
-    std::memcpy(&told, memory_->local() + (place + 1) * place_bytes_ - sizeof told, sizeof told);
+    std::memcpy(&told, memory_->local() + move.target + place_bytes_ - sizeof told, sizeof told);
     if (told.mark != canary::song || told.expert != move.expert) return state::has_wrong;
   }
   return state::has_all;
@@ -230,6 +228,7 @@ PEERBUS_INLINE void expert_weights::abandon(std::optional<deadline> until) {
   // Nobody puts into the free places any more once all have come here.
   rounds_.clear();
   leaving_.clear();
+  arriving_.clear();
   sent_ = sent_bytes_ = 0;
   static_cast<void>(memory_->settle());
   bootstrap::contribution own;
