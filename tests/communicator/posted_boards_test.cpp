@@ -3,6 +3,8 @@
 //
 // Agreement by messages among ranks that end while they post, so that only some of the others have
 // what they posted. The ranks are threads, and the messages lie in queues until they are looked at.
+#include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -80,6 +82,8 @@ class mailbox final : public peerbus::membership_source, public peerbus::bulleti
 
   /// From now on only the ranks of the bits `reach` get what this one posts.
   void limit(std::size_t reach) noexcept { reach_ = reach; }
+  /// Leaves what comes until `opens` is true.
+  void close_until(const std::atomic<bool>& opens) noexcept { opens_ = &opens; }
   /// Takes the ranks of the bits `ranks` for out of reach.
   void lose(std::size_t ranks) noexcept {
     for (std::size_t rank = 0; rank < office_.size(); ++rank)
@@ -92,6 +96,7 @@ class mailbox final : public peerbus::membership_source, public peerbus::bulleti
   }
 
   void look() noexcept override {
+    if (opens_ != nullptr && !opens_->load()) return;
     for (auto& arrived : office_.take(me_.index())) {
       if (arrived.from == me_) continue;
       if (arrived.message) {
@@ -122,6 +127,7 @@ class mailbox final : public peerbus::membership_source, public peerbus::bulleti
   rank_id me_;
   std::unique_ptr<membership::state_word[]> states_;
   reader reader_;
+  const std::atomic<bool>* opens_ = nullptr;
   std::size_t reach_ = ~std::size_t{0};
 };
 
@@ -208,12 +214,18 @@ TEST_CASE("what ranks that end while they post have given, all others get or non
 
 TEST_CASE("who has all and leaves has told the others before") {
   constexpr std::size_t n = 4;
+  // Of those that get the gift of rank 3, the first leaves before rank 3 ends, and before the
+  // others look at anything.
   for (std::size_t of_3 = 0; of_3 < 8; ++of_3) {
     CAPTURE(of_3);
     post_office office{n};
+    const auto first = static_cast<std::size_t>(std::countr_zero(of_3));
+    std::atomic<bool> has_left{of_3 == 0};
     std::vector<std::unique_ptr<participant>> all;
-    for (std::size_t rank = 0; rank < n; ++rank)
+    for (std::size_t rank = 0; rank < n; ++rank) {
       all.push_back(std::make_unique<participant>(office, rank));
+      if (rank != first && rank != 3) all.back()->box->close_until(has_left);
+    }
     std::vector<errc> codes(n);
     std::vector<std::thread> threads;
     threads.reserve(n);
@@ -224,12 +236,14 @@ TEST_CASE("who has all and leaves has told the others before") {
         if (rank == 3) {
           me.box->limit(of_3);
           codes[rank] = me.gather(0, deadline::after({}), got);
+          while (!has_left.load()) std::this_thread::yield();
           return me.box->end();
         }
         codes[rank] = me.gather(0, patience(), got);
         if (codes[rank] != errc::ok) return;
         me.boards.reset();
         me.box->end(peerbus::rank_state::left);
+        has_left = true;
       });
     for (auto& thread : threads) thread.join();
     for (std::size_t rank = 0; rank < 3; ++rank)
