@@ -276,6 +276,7 @@ TEST_CASE("mesh: strangers at the ports of the mesh are hung up on, and the rank
     offers.push_back(meshes.back()->offer());
   }
   std::vector<std::thread> strangers;
+  std::atomic<bool> were_hung_up_on{false};
   std::atomic<bool> is_over{false};
   const auto port_of = [&](std::size_t rank) {
     return peerbus::detail::offered_place::decode(
@@ -298,10 +299,9 @@ TEST_CASE("mesh: strangers at the ports of the mesh are hung up on, and the rank
       std::byte byte{};
       CHECK_FALSE(read_all(*end, std::span{&byte, 1}));
     }
-    wait_for([&] { return is_over.load(); }, "the ranks");
+    were_hung_up_on = true;
+    wait_for([&] { return is_over.load(); }, "the ranks");  // The silent one stays.
   });
-  // The ranks' states: all run.
-  std::vector<std::unique_ptr<std::atomic<std::uint32_t>[]>> states;
   std::vector<std::thread> ranks;
   std::atomic<int> connected{0};
   std::vector<std::span<const std::byte>> given{offers.begin(), offers.end()};
@@ -309,8 +309,8 @@ TEST_CASE("mesh: strangers at the ports of the mesh are hung up on, and the rank
     ranks.emplace_back([&, rank] {
       const auto words = std::make_unique<std::atomic<std::uint32_t>[]>(n);
       const peerbus::membership members{rank_id{rank}, n, words.get(), nullptr, {}};
-      // The callers above come after the strangers.
-      if (rank == 3) std::this_thread::sleep_for(50ms);
+      // Until the last rank calls, the others listen.
+      if (rank == 3) wait_for([&] { return were_hung_up_on.load(); }, "the strangers");
       const auto links = meshes[rank]->connect(given, members, patience());
       for (std::size_t peer = 1; peer < n; ++peer)
         if (rank != 0 && peer != rank && links[peer]) ++connected;

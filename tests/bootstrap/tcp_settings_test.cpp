@@ -49,7 +49,7 @@ int with_variables(const variables& set, F f) {
          {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
           "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID",
           "SLURM_NTASKS", "SLURM_STEP_ID", "TORCHELASTIC_USE_AGENT_STORE", "PEERBUS_PORT",
-          "PEERBUS_SECRET", "PEERBUS_SECRET_FILE"})
+          "PEERBUS_MESH", "PEERBUS_SECRET", "PEERBUS_SECRET_FILE"})
       ::unsetenv(name);
     for (const auto& [name, value] : set) ::setenv(name, value.c_str(), 1);
     return f();
@@ -239,6 +239,23 @@ TEST_CASE("tcp: the port is MASTER_PORT, unless torchrun listens there or anothe
                  {"PEERBUS_PORT", "5000"}}) == 5000);
   CHECK(refuses({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"PEERBUS_PORT", "0"}}, errc::invalid_argument,
                 {"PEERBUS_PORT is '0'", "from 1 to 65535"}));
+}
+
+TEST_CASE("tcp: a mesh is made where the environment says so") {
+  const time_limit limit;
+  const auto status_with = [](const variables& more, bool is_mesh) {
+    variables all{{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+    all.insert(all.end(), more.begin(), more.end());
+    return with_variables(all, [&] {
+      const auto boot = tcp_bootstrap::from_environment(patience());
+      return (boot.messages() != nullptr) == is_mesh ? 0 : 1;
+    });
+  };
+  CHECK(status_with({}, false) == 0);
+  CHECK(status_with({{"PEERBUS_MESH", "0"}}, false) == 0);
+  CHECK(status_with({{"PEERBUS_MESH", "1"}}, true) == 0);
+  CHECK(refuses({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"PEERBUS_MESH", "yes"}},
+                errc::invalid_argument, {"PEERBUS_MESH is 'yes'", "0 or 1"}));
 }
 
 TEST_CASE("tcp: from the environment, with the secret in a variable and in a file") {

@@ -3,6 +3,8 @@
 //
 // Agreement by messages among ranks that end while they post, so that only some of the others have
 // what they posted. The ranks are threads, and the messages lie in queues until they are looked at.
+#include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -52,6 +54,7 @@ class post_office {
   struct item {
     rank_id from;
     std::optional<std::vector<std::byte>> message;  ///< none: the sender has ended
+    peerbus::rank_state state = peerbus::rank_state::died;
   };
 
   void send(std::size_t to, item sent) {
@@ -79,24 +82,29 @@ class mailbox final : public peerbus::membership_source, public peerbus::bulleti
 
   /// From now on only the ranks of the bits `reach` get what this one posts.
   void limit(std::size_t reach) noexcept { reach_ = reach; }
+  /// Leaves what comes until `opens` is true.
+  void close_until(const std::atomic<bool>& opens) noexcept { opens_ = &opens; }
   /// Takes the ranks of the bits `ranks` for out of reach.
   void lose(std::size_t ranks) noexcept {
     for (std::size_t rank = 0; rank < office_.size(); ++rank)
       if ((ranks >> rank & 1U) != 0) membership::announce(states_[rank], peerbus::rank_state::lost);
   }
   /// Ends, without a word.
-  void end() {
-    for (std::size_t to = 0; to < office_.size(); ++to) office_.send(to, {me_, std::nullopt});
+  void end(peerbus::rank_state state = peerbus::rank_state::died) {
+    for (std::size_t to = 0; to < office_.size(); ++to)
+      office_.send(to, {me_, std::nullopt, state});
   }
 
   void look() noexcept override {
+    if (opens_ != nullptr && !opens_->load()) return;
     for (auto& arrived : office_.take(me_.index())) {
       if (arrived.from == me_) continue;
       if (arrived.message) {
-        reader_.take(arrived.from, *arrived.message);
+        if (reader_.take) reader_.take(arrived.from, *arrived.message);
         continue;
       }
-      membership::announce(states_[arrived.from.index()], peerbus::rank_state::died);
+      membership::announce(states_[arrived.from.index()], arrived.state);
+      if (!reader_.last_words) continue;
       for (const auto& message : reader_.last_words(arrived.from)) publish(0, message);
     }
   }
@@ -110,7 +118,7 @@ class mailbox final : public peerbus::membership_source, public peerbus::bulleti
   void publish(std::uint32_t /*channel*/, std::span<const std::byte> message) override {
     for (std::size_t to = 0; to < office_.size(); ++to)
       if ((reach_ >> to & 1U) != 0)
-        office_.send(to, {me_, std::vector<std::byte>{message.begin(), message.end()}});
+        office_.send(to, {me_, std::vector<std::byte>{message.begin(), message.end()}, {}});
   }
   [[nodiscard]] membership::state_word* states() noexcept { return states_.get(); }
 
@@ -119,6 +127,7 @@ class mailbox final : public peerbus::membership_source, public peerbus::bulleti
   rank_id me_;
   std::unique_ptr<membership::state_word[]> states_;
   reader reader_;
+  const std::atomic<bool>* opens_ = nullptr;
   std::size_t reach_ = ~std::size_t{0};
 };
 
@@ -127,9 +136,9 @@ struct participant {
   participant(post_office& office, std::size_t rank)
       : box{std::make_shared<mailbox>(office, rank_id{rank})},
         members{std::make_shared<membership>(rank_id{rank}, office.size(), box->states(), box)},
-        boards{box, office.size(), rank_id{rank}},
-        agreement{members, boards.boards(), peerbus::adaptive_wait{}.thresholds(office.size(), 1),
-                  &boards},
+        boards{std::make_unique<posted_boards>(box, office.size(), rank_id{rank})},
+        agreement{members, boards->boards(), peerbus::adaptive_wait{}.thresholds(office.size(), 1),
+                  boards.get()},
         view{office.size()} {}
 
   /// Returns what all give, or the code of the error.
@@ -148,7 +157,7 @@ struct participant {
 
   std::shared_ptr<mailbox> box;
   std::shared_ptr<membership> members;
-  posted_boards boards;
+  std::unique_ptr<posted_boards> boards;
   view_agreement agreement;
   group_view view;
 };
@@ -201,6 +210,45 @@ TEST_CASE("what ranks that end while they post have given, all others get or non
       CHECK(views[0].members().size() == 2);
       CHECK(views[1].members().size() == 2);
     }
+}
+
+TEST_CASE("who has all and leaves has told the others before") {
+  constexpr std::size_t n = 4;
+  // Of those that get the gift of rank 3, the first leaves before rank 3 ends, and before the
+  // others look at anything.
+  for (std::size_t of_3 = 0; of_3 < 8; ++of_3) {
+    CAPTURE(of_3);
+    post_office office{n};
+    const auto first = static_cast<std::size_t>(std::countr_zero(of_3));
+    std::atomic<bool> has_left{of_3 == 0};
+    std::vector<std::unique_ptr<participant>> all;
+    for (std::size_t rank = 0; rank < n; ++rank) {
+      all.push_back(std::make_unique<participant>(office, rank));
+      if (rank != first && rank != 3) all.back()->box->close_until(has_left);
+    }
+    std::vector<errc> codes(n);
+    std::vector<std::thread> threads;
+    threads.reserve(n);
+    for (std::size_t rank = 0; rank < n; ++rank)
+      threads.emplace_back([&, rank] {
+        participant& me = *all[rank];
+        std::string got;
+        if (rank == 3) {
+          me.box->limit(of_3);
+          codes[rank] = me.gather(0, deadline::after({}), got);
+          while (!has_left.load()) std::this_thread::yield();
+          return me.box->end();
+        }
+        codes[rank] = me.gather(0, patience(), got);
+        if (codes[rank] != errc::ok) return;
+        me.boards.reset();
+        me.box->end(peerbus::rank_state::left);
+        has_left = true;
+      });
+    for (auto& thread : threads) thread.join();
+    for (std::size_t rank = 0; rank < 3; ++rank)
+      CHECK(codes[rank] == (of_3 == 0 ? errc::peer_dead : errc::ok));
+  }
 }
 
 TEST_CASE("of two parts that take each other for out of reach one goes on, unless it is told") {
@@ -257,13 +305,13 @@ TEST_CASE("of two parts that take each other for out of reach one goes on, unles
 TEST_CASE("messages that do not belong to a board are dropped") {
   post_office office{3};
   participant me{office, 0};
-  const auto& board = agreement_board::at(me.boards.boards()[1]);
+  const auto& board = agreement_board::at(me.boards->boards()[1]);
   const auto post = [&](std::uint64_t kind, std::uint64_t count, std::uint64_t what,
                         std::uint64_t owner, std::size_t bytes) {
     std::vector<std::byte> message(32 + bytes, std::byte{5});
     const std::uint64_t head[4] = {kind, count, what, owner};
     std::memcpy(message.data(), head, sizeof head);
-    me.boards.take(rank_id{1}, message);
+    me.boards->take(rank_id{1}, message);
   };
   post(1, 2, 7, 0, 8);     // Not the next revision.
   post(1, 1, 7, 0, 9);     // Too many bits.
@@ -272,11 +320,11 @@ TEST_CASE("messages that do not belong to a board are dropped") {
   post(3, 1, 7, 3, 8);     // Of no rank.
   post(4, 1, 7, 0, 8);     // Of the reader itself.
   post(5, 1, 7, 0, 8);     // Of no kind.
-  me.boards.take(rank_id{1}, std::vector<std::byte>(31));
+  me.boards->take(rank_id{1}, std::vector<std::byte>(31));
   CHECK(board.revised.value() == 0);
   CHECK(board.gathered.value() == 0);
-  CHECK(agreement_board::at(me.boards.boards()[0]).gathered.value() == 0);
-  CHECK_FALSE(me.boards.has_told(rank_id{1}, rank_id{2}));
+  CHECK(agreement_board::at(me.boards->boards()[0]).gathered.value() == 0);
+  CHECK_FALSE(me.boards->has_told(rank_id{1}, rank_id{2}));
   post(1, 1, 7, 0, 8);
   CHECK(board.revised.value() == 1);
   CHECK(board.view.load() == 7);
@@ -288,11 +336,11 @@ TEST_CASE("messages that do not belong to a board are dropped") {
   CHECK(board.given[1].bytes[1023] == std::byte{5});
   // What rank 1 had of rank 2.
   post(3, 3, 9, 2, 1024);
-  const auto& of_2 = agreement_board::at(me.boards.boards()[2]);
+  const auto& of_2 = agreement_board::at(me.boards->boards()[2]);
   CHECK(of_2.gathered.value() == 3);
-  CHECK_FALSE(me.boards.has_told(rank_id{1}, rank_id{2}));
+  CHECK_FALSE(me.boards->has_told(rank_id{1}, rank_id{2}));
   post(4, 4, 9, 2, 1024);
-  CHECK(me.boards.has_told(rank_id{1}, rank_id{2}));
+  CHECK(me.boards->has_told(rank_id{1}, rank_id{2}));
   CHECK(of_2.gathered.value() == 4);
   CHECK(board.gathered.value() == 3);
 }

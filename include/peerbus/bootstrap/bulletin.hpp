@@ -17,6 +17,8 @@ namespace peerbus {
 /// come in their order, and before the notice of its end. If it ends while it publishes, some of
 /// the others may have the last message and some not.
 ///
+/// In a child that the rank forked, nothing is published.
+///
 /// Threads: all functions may be called from any thread of the rank.
 class bulletin {
  public:

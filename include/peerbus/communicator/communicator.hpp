@@ -102,12 +102,12 @@ class communicator : public rank_group {
   /// `tcp_settings::mesh` is set. Then the ranks only agree on the view: of this communicator, and
   /// of all that is made from it, `survivors` alone works in it, and operations throw poisoned. A
   /// rank that is out of reach may live, and take this one for out of reach: without such ranks
-  /// only more than half of the members of the view go on, or half of them with the first. Cost:
-  /// each living rank writes the set of dead ranks once, or again if it grows, and reads that of
-  /// all; by `messages`, a message to each rank for that. Throws: `error` unsupported over others;
-  /// timed_out, with a living rank that did not call; view_changed if the others went on without
-  /// this rank; unreachable if ranks are out of reach and too few are left. The communicator is as
-  /// before.
+  /// only more than half of the members of the view go on, or half of them with the first.
+  /// Cost: each living rank writes the set of dead ranks once, or again if it grows, and reads that
+  /// of all; by `messages`, a message to each rank for that.
+  /// Throws: `error` unsupported over others; timed_out, with a living rank that did not call;
+  /// view_changed if the others went on without this rank; unreachable if ranks are out of reach
+  /// and too few are left. The communicator is as before.
   const group_view& continue_without_the_dead();
   const group_view& continue_without_the_dead(deadline until);
   ///@}
@@ -115,11 +115,12 @@ class communicator : public rank_group {
   /// Goes on without `evicted` too, who may live, or be stopped: for who decides that they are out.
   /// Their processes are ended as by `kill -9`, as one that lives could still write into the memory
   /// of the others. Then does as `continue_without_the_dead`. All others call this, or that once a
-  /// call of theirs has failed with `peer_dead`; ranks that are gone may be named again. Over
-  /// transports where the ranks only agree, names ranks that are out of reach and have been ended
-  /// by other means, so that any number goes on without them; all that go on do so. Throws: `error`
-  /// invalid_argument if `evicted` names the caller or no rank; as `membership::end` and
-  /// `continue_without_the_dead`.
+  /// call of theirs has failed with `peer_dead`; ranks that are gone may be named again.
+  ///
+  /// Over transports where the ranks only agree, names ranks that are out of reach and that
+  /// somebody has ended, so that any number of ranks goes on without them. All that go on do so.
+  /// Throws: `error` invalid_argument if `evicted` names the caller or no rank; as
+  /// `membership::end` and `continue_without_the_dead`.
   const group_view& continue_without(std::span<const rank_id> evicted);
   const group_view& continue_without(std::span<const rank_id> evicted, deadline until);
   ///@}

@@ -25,6 +25,7 @@ namespace peerbus::detail {
 /// learns of an end posts the last gifts that it has of all ranks that have ended. If all ranks
 /// that live have done so for all that have ended, and one of them does not have a gift then, none
 /// of them has: who has it had it from a rank that ended, and posted it after the end of that one.
+/// Who leaves posts all gifts that it has before.
 ///
 /// Threads: posts from one thread at a time; the copies are brought up to date by any thread that
 /// asks for the state of a rank.
@@ -35,7 +36,8 @@ class posted_boards {
   posted_boards(std::shared_ptr<bulletin> by, std::size_t rank_count, rank_id own);
   posted_boards(const posted_boards&) = delete;
   posted_boards& operator=(const posted_boards&) = delete;
-  ~posted_boards() { by_->unsubscribe(channel_); }
+  /// Posts all gifts, as others may have to know what this rank has had.
+  ~posted_boards();
 
   /// Returns the copies: [ranks].
   [[nodiscard]] const std::vector<std::byte*>& boards() const noexcept { return boards_; }
@@ -59,6 +61,7 @@ class posted_boards {
   void take(rank_id from, std::span<const std::byte> message) noexcept;
 
  private:
+  [[nodiscard]] std::vector<std::byte> last_gift_of(rank_id owner, std::uint64_t kind) const;
   [[nodiscard]] std::vector<std::vector<std::byte>> tell_gifts(rank_id ended);
 
   struct alignas(cache_line_bytes) line {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/communicator/posted_boards.hpp>
 
 namespace peerbus::detail {
@@ -54,20 +55,34 @@ PEERBUS_INLINE void posted_boards::post_gift(std::uint64_t turn, std::uint64_t w
   by_->publish(channel_, board_post{board_post::gift, turn, what}.with(bytes));
 }
 
+PEERBUS_INLINE posted_boards::~posted_boards() {
+  // Without memory for that, a rank that waits for a gift may get peer_dead alone.
+  static_cast<void>(objection_of("the last words of a rank", [&] {
+    for (const rank_id owner : all_ranks{boards_.size()})
+      if (agreement_board::at(boards_[owner.index()]).gathered.value() != 0)
+        by_->publish(channel_, last_gift_of(owner, board_post::last_gift));
+  }));
+  by_->unsubscribe(channel_);
+}
+
+PEERBUS_INLINE std::vector<std::byte> posted_boards::last_gift_of(rank_id owner,
+                                                                  std::uint64_t kind) const {
+  const agreement_board& copy = agreement_board::at(boards_[owner.index()]);
+  const std::uint64_t turn = copy.gathered.value();
+  const agreement_board::gift& last = copy.given[turn % 2];
+  // order: relaxed; the signal has published it.
+  const std::uint64_t what = last.what.load(std::memory_order_relaxed);
+  return board_post{kind, turn, what, owner.index()}.with(last.bytes);
+}
+
 /// A set that only some have does no harm, as its writer is gone.
 PEERBUS_INLINE std::vector<std::vector<std::byte>> posted_boards::tell_gifts(rank_id ended) {
   ended_.push_back(ended);
   std::vector<std::vector<std::byte>> messages;
   messages.reserve(ended_.size());
-  for (const rank_id owner : ended_) {
-    const agreement_board& copy = agreement_board::at(boards_[owner.index()]);
-    const std::uint64_t turn = copy.gathered.value();
-    const agreement_board::gift& last = copy.given[turn % 2];
-    // order: relaxed; only this thread writes copies now.
-    const std::uint64_t what = last.what.load(std::memory_order_relaxed);
-    const auto kind = owner == ended ? board_post::last_of_ended : board_post::last_gift;
-    messages.push_back(board_post{kind, turn, what, owner.index()}.with(last.bytes));
-  }
+  for (const rank_id owner : ended_)
+    messages.push_back(
+        last_gift_of(owner, owner == ended ? board_post::last_of_ended : board_post::last_gift));
   return messages;
 }
 

@@ -35,13 +35,10 @@ namespace peerbus {
 /// again once they have continued without the rank that ended meanwhile. Whoever has the object
 /// needs `group` no more, and may destroy it with its bootstrap.
 ///
-///     for (std::unique_ptr<serving> next; !next;) try {
-///         now->comm.continue_without_the_dead();
-///         next = peerbus::survivors(now->comm, [](std::unique_ptr<peerbus::bootstrap> boot) {
-///           return std::make_unique<serving>(std::move(boot));
-///         });
-///         now = std::move(next);
-///       } catch (const peerbus::error& problem) { ... }
+///     now->comm.continue_without_the_dead();
+///     now = peerbus::survivors(now->comm, [](std::unique_ptr<peerbus::bootstrap> boot) {
+///       return std::make_unique<serving>(std::move(boot));
+///     });
 ///
 /// Cost: that of `survivors(group)` and of `make`, and one `gather_in_view`.
 /// Throws: `error` peer_dead if another rank has ended; that of a rank which could not make its

@@ -116,6 +116,7 @@ class tcp_failure_detector final : public membership_source, public bulletin {
     return static_cast<std::uint32_t>(readers_.size() - 1);
   }
   void unsubscribe(std::uint32_t channel) noexcept override {
+    if (!home_.is_here()) return;
     const std::lock_guard held{looking_};
     readers_[channel] = {};
   }
@@ -123,7 +124,7 @@ class tcp_failure_detector final : public membership_source, public bulletin {
     if (message.size() > most_bytes)
       throw error{errc::invalid_argument,
                   concat("a message of ", message.size(), " bytes, expected at most ", most_bytes)};
-    if (!watched_) return;
+    if (!watched_ || !home_.is_here()) return;
     const std::lock_guard held{looking_};
     append(channel, message);
     pass_on();
