@@ -14,7 +14,7 @@ namespace peerbus {
 /// together. A default one is the build of the caller.
 struct build_version {
   /// The number of the protocol by which ranks of this build meet.
-  static constexpr std::uint32_t expected_protocol = 3;
+  static constexpr std::uint32_t expected_protocol = 4;
 
   std::uint32_t protocol = expected_protocol;  ///< the number of the protocol
   /// The version of the library: the major part from bit 20, the minor one from bit 10, the patch.
@@ -26,7 +26,7 @@ struct build_version {
   /// Returns whether ranks of both builds work together.
   friend bool operator==(const build_version&, const build_version&) = default;
 
-  /// Appends the build in words, such as "peerbus 0.1.0, protocol 3, little endian"; for `concat`.
+  /// Appends the build in words, such as "peerbus 0.1.0, protocol 4, little endian"; for `concat`.
   friend void append_text(std::string& out, const build_version& build) {
     out += concat("peerbus ", build.library >> 20, ".", build.library >> 10 & 1023, ".",
                   build.library & 1023, ", protocol ", build.protocol, ", ",
