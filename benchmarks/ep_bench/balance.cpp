@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "ep_bench/balance.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include <peerbus/moe/balance.hpp>
@@ -16,7 +17,8 @@ options balanced(options chosen, std::size_t ranks) {
   for (std::size_t rank = 0; rank < ranks; ++rank)
     for (const std::int32_t expert : all.choose(rank).experts)
       ++loads[static_cast<std::size_t>(expert)];
-  const std::size_t per_rank = (chosen.experts + ranks - 1) / ranks + chosen.spare;
+  const std::size_t per_rank =
+      std::min((chosen.experts + ranks - 1) / ranks + chosen.spare, chosen.experts);
   const auto plan =
       chosen.balance == "eplb"
           ? peerbus::moe::plan_eplb(loads, {.slots = ranks * per_rank, .ranks = ranks})

@@ -28,7 +28,7 @@ class gate {
   gate(const options& chosen, std::size_t rank_count)
       : chosen_{chosen},
         pattern_{chosen.pattern},
-        first_rank_{std::max(chosen.top_k, chosen.experts / rank_count)},
+        first_rank_{std::max(chosen.top_k, (chosen.experts + rank_count - 1) / rank_count)},
         inverse_popularity_(chosen.experts) {
     // Which experts are popular is random but the same on all ranks, as in a trained model.
     std::vector<std::size_t> order(chosen.experts);

@@ -251,9 +251,11 @@ std::variant<options, int> parse(int argc, char** argv) {
           "of "
           "a file, [tokens, top_k], which ranks take one after the other")
       .check(routing_forms, routing_complaint);
-  line.add("--balance", chosen.balance,
-           "where experts lie: none: dealt out in order; eplb: as DeepSeek's balancer plans it for "
-           "this routing; spread: as our planner does, no expert twice at a rank")
+  line.add(
+          "--balance", chosen.balance,
+          "where experts lie: none: dealt out in order; eplb: as DeepSeek's balancer plans it for "
+          "this routing, which an exchange refuses if it has an expert twice at a rank; spread: as "
+          "our planner does, which never has")
       .one_of({"none", "eplb", "spread"});
   const programs::option spare =
       line.add("--spare", chosen.spare, "places for replicas at each rank, with --balance")
@@ -312,7 +314,10 @@ std::variant<options, int> parse(int argc, char** argv) {
       refuse("--weights", std::to_string(chosen.weights_mib) + " given with --between " + between +
                               ", expected --between weights");
     chosen.tokens = *std::ranges::max_element(chosen.tokens_of_ranks);
-    if (chosen.tokens == 0) refuse("--tokens", "0 given, expected a rank with a token");
+    if (chosen.tokens_before(chosen.ranks) == 0)
+      refuse("--tokens", "0 given for all ranks, expected a rank with a token");
+    if (chosen.balance != "none" && !chosen.report.empty())
+      refuse("--balance", chosen.balance + " given with --report, expected none");
     if (spare.given() && chosen.balance == "none")
       refuse("--spare", std::to_string(chosen.spare) + " given without --balance eplb or spread");
     check_together(chosen);

@@ -62,7 +62,9 @@ struct expert_load {
   double mean_rows = 0;
 
   /// Returns the mean over the most, as load balancers count it: 1 if all ranks have as many.
-  [[nodiscard]] double balancedness() const noexcept { return mean_rows / most_rows; }
+  [[nodiscard]] double balancedness() const noexcept {
+    return most_rows > 0 ? mean_rows / most_rows : 1;
+  }
 };
 
 /// What an operation takes of a core: means of one rank.

@@ -13,7 +13,7 @@ struct routing_pattern {
   enum class kind {
     popular,   ///< each expert by its popularity
     grouped,   ///< that, among the experts of a few of the groups in which they are numbered
-    incast,    ///< experts of the first rank only
+    incast,    ///< experts of the first rank only, as they are dealt out
     recorded,  ///< as in a file
   };
   kind of = kind::popular;

@@ -60,6 +60,10 @@ npy_table npy_table::read(const std::string& path) {
                                  ? static_cast<std::size_t>(number_at<std::uint32_t>(&bytes[8]))
                                  : static_cast<std::size_t>(number_at<std::uint16_t>(&bytes[8]));
   const std::size_t begin = before_length + (is_long ? 4 : 2);
+  constexpr std::size_t longest = 10'000;  // as numpy has it
+  if (length > longest)
+    throw std::runtime_error{"has a header of " + std::to_string(length) +
+                             " bytes, expected at most " + std::to_string(longest)};
   if (length > bytes.size() - begin) throw std::runtime_error{"ends within its header"};
   const std::string header = bytes.substr(begin, length);
 

@@ -56,7 +56,7 @@ enum class operation_phase : std::uint8_t {
 struct group_wait {
   group_operation operation = group_operation::none;  ///< in which it waits
   operation_phase phase = operation_phase::whole;     ///< in which part of that
-  std::uint64_t number = 0;                           ///< below 2^47; 0 if it has none
+  std::uint64_t number = 0;                           ///< modulo 2^47; 0 if it has none
 
   friend bool operator==(const group_wait&, const group_wait&) = default;
 };

@@ -178,7 +178,7 @@ using window_source =
 
 /// Makes a window of `comm`, which outlives it. Collective.
 /// Throws: as `communicator::make_window`; and on one rank alone `std::bad_alloc`, so that the
-/// caller has all ranks agree (`make_together`).
+/// caller has all ranks agree (`on_all_ranks`).
 template <transport Transport>
 [[nodiscard]] std::unique_ptr<any_window> make_any_window(communicator<Transport>& comm,
                                                           window_shape shape, deadline until) {

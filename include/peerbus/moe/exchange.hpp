@@ -263,7 +263,7 @@ class exchange {
   /// `exchange_config`, of the same length, while each rank keeps its number of physical experts.
   /// Collective, with the same table on all ranks. `replicas` is this rank's choice from now on.
   /// The caller moves the weights. Rows and tickets of earlier dispatches are not used any more.
-  /// Cost: one agreement. Allocates, but no memory of windows.
+  /// Cost: one agreement and a `gather_in_view`. Allocates, but no memory of windows.
   /// Throws, on all ranks, which keep their experts: `error` invalid_argument for an impossible
   /// table or choice, or if a batch is between its dispatch and its combine; mismatch, with the
   /// entry and the ranks, if tables differ; unsupported with relay; out_of_memory, timed_out,

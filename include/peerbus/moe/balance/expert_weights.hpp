@@ -51,6 +51,9 @@ struct expert_tensors {
 /// gives the exchanges the map that holds from then on. Whatever happens before leaves the old map
 /// as it is: `abandon` drops what was under way.
 ///
+/// Exchanges with relay do not take another map. An expert that no living rank has any more cannot
+/// move, and is brought back by no plan.
+///
 /// A canary travels with each expert and names it. `commit` refuses an expert whose canary names
 /// another, or which is damaged, and says so on all ranks.
 ///
@@ -61,8 +64,9 @@ class expert_weights {
  public:
   /// Makes the memory, for the experts of `placement`. Collective, with equal arguments. The group
   /// outlives the object. The content is zero.
-  /// Throws, on all ranks: `error` invalid_argument without tensors, or if `spare` or `slice` is 0;
-  /// mismatch if ranks differ; as `communicator::make_window`.
+  /// Throws, on all ranks: `error` invalid_argument without tensors, if `spare` or `slice` is 0,
+  /// for more than 2^44 bytes at a rank, or for a placement of other ranks; mismatch if ranks
+  /// differ; as `communicator::make_window`.
   template <transport Transport>
   expert_weights(communicator<Transport>& comm, const expert_map& placement, expert_tensors shape,
                  std::optional<deadline> until = std::nullopt)
@@ -111,8 +115,8 @@ class expert_weights {
   /// Cost: a signal to each peer, and a wait for each; if the round ends, that of
   /// `install_experts`. Nothing if no round is under way. If it throws after the first of several
   /// exchanges, give them the map of `experts()` anew.
-  /// Throws, on all ranks: `error` mismatch if the canary of an expert is wrong, with the rank and
-  /// both experts; as `install_experts`. The old map then stands, and after mismatch the moves are
+  /// Throws, on all ranks: `error` mismatch if the canary of an expert is wrong, with the rank
+  /// that has it; as `install_experts`. The old map then stands, and after mismatch the moves are
   /// to be abandoned. On ranks that are out of step: peer_dead, timed_out, poisoned.
   template <class... Exchange>
   bool commit(const replica_choice& choice, Exchange&... exchanges) {
@@ -126,9 +130,9 @@ class expert_weights {
   }
 
   /// Drops the round that is under way, and those after it. The experts stay where they were before
-  /// the round. Collective among the ranks of the view, also after `continue_without_the_dead`.
-  /// Cost: one `rank_group::gather`.
-  /// Throws: as `rank_group::gather`.
+  /// the round. Collective among the ranks of the view, also after `continue_without_the_dead`,
+  /// where groups go on (communicator/communicator.hpp). All ranks call it, also those where no
+  /// round is under way. Cost: one `rank_group::gather`. Throws: as `rank_group::gather`.
   void abandon(std::optional<deadline> until = std::nullopt);
 
  private:
@@ -155,6 +159,10 @@ class expert_weights {
     return places_[physical] * place_bytes_;
   }
   void label(std::size_t place_offset, std::uint32_t expert) noexcept;
+  /// Throws: `error` invalid_argument for impossible arguments of the constructor.
+  void require_possible() const;
+  /// Gives each physical expert a place at its rank, behind which the free ones are.
+  void number_places();
   /// Returns the configuration of an exchange whose experts have these places.
   [[nodiscard]] exchange_config config_of(std::span<const std::uint32_t> table) const noexcept;
   /// Works out what this rank sends and awaits in the first of `rounds_`.

@@ -36,46 +36,84 @@ PEERBUS_INLINE expert_weights::expert_weights(rank_group& group, const expert_ma
       moves_to_(group.size()),
       moves_from_(group.size()) {
   using peerbus::detail::concat;
-  std::string tensors;
-  for (const std::size_t bytes : shape_.bytes) {
-    tensors += concat(tensors.empty() ? "" : ", ", bytes);
-    tensor_at_.push_back(place_bytes_);
-    place_bytes_ = align_up(place_bytes_ + bytes, cache_line_bytes);
-  }
-  place_bytes_ += cache_line_bytes;  // of the canary
-  std::vector<std::uint32_t> held;
-  for (const rank_id rank : group.ranks()) {
-    experts_of_rank_.push_back(static_cast<std::uint32_t>(experts_.count(rank)));
-    held.insert(held.end(), experts_.held_by(rank).begin(), experts_.held_by(rank).end());
-  }
-  const detail::expert_tables tables{config_of(held), group.size()};
-  std::vector<declared> values{
-      {"the bytes of the tensors", tensors}, {"spare", shape_.spare}, {"the slice", shape_.slice}};
-  tables.declare(values);
-  std::optional<error> objection;
-  if (shape_.bytes.empty() || shape_.spare == 0 || shape_.slice == 0)
-    objection =
-        error{errc::invalid_argument,
-              concat("expert_weights: ", shape_.bytes.size(), " tensors, spare ", shape_.spare,
-                     " and slice ", shape_.slice, " given, expected at least 1 of each")};
+  std::vector<declared> values;
+  detail::expert_tables tables;
+  const auto objection = objection_of("the weights of experts", [&] {
+    require_possible();
+    std::string sizes;
+    for (const std::size_t bytes : shape_.bytes) {
+      sizes += concat(sizes.empty() ? "" : ", ", bytes);
+      tensor_at_.push_back(place_bytes_);
+      place_bytes_ = align_up(place_bytes_ + bytes, cache_line_bytes);
+    }
+    place_bytes_ += cache_line_bytes;  // of the canary
+    values = {
+        {"the bytes of the tensors", sizes}, {"spare", shape_.spare}, {"the slice", shape_.slice}};
+    number_places();
+    std::vector<std::uint32_t> held;
+    for (const rank_id rank : group.ranks())
+      held.insert(held.end(), experts_.held_by(rank).begin(), experts_.held_by(rank).end());
+    tables = {config_of(held), group.size()};
+    tables.declare(values);
+  });
   detail::agree_with_tables(group, "expert_weights", values, tables, until, objection);
   const std::size_t most = std::ranges::max(experts_of_rank_);
-  memory_ = make_window({.bytes = (most + shape_.spare) * place_bytes_,
-                         .signals = group.size(),
-                         .traffic = traffic_class::bulk},
-                        until);
-  control_ = make_window({.bytes = 0, .signals = 2 * group.size()}, until);
-  for (const rank_id rank : group.ranks()) {
-    const auto count = static_cast<std::uint32_t>(experts_.count(rank));
-    places_.resize(places_.size() + count);
-    std::iota(places_.end() - count, places_.end(), 0U);
-    free_[rank.index()].resize(shape_.spare);
-    std::iota(free_[rank.index()].begin(), free_[rank.index()].end(), count);
-  }
+  memory_ = group.collective_on_all_ranks("the weights of experts", until, [&] {
+    return make_window({.bytes = (most + shape_.spare) * place_bytes_,
+                        .signals = group.size(),
+                        .traffic = traffic_class::bulk},
+                       until);
+  });
+  control_ = group.collective_on_all_ranks("the signals of experts that move", until, [&] {
+    return make_window({.bytes = 0, .signals = 2 * group.size()}, until);
+  });
   const rank_id own = group.rank();
   for (std::size_t e = 0; e < experts_.count(own); ++e) {
     const auto physical = static_cast<std::uint32_t>(experts_.first(own) + e);
     label(offset_of(physical), experts_.logical(physical));
+  }
+}
+
+PEERBUS_INLINE void expert_weights::require_possible() const {
+  using peerbus::detail::concat;
+  if (experts_.ranks() != group_->size())
+    throw error{errc::invalid_argument,
+                concat("expert_weights: a placement of ", experts_.ranks(),
+                       " ranks given, expected the group's ", group_->size())};
+  if (shape_.bytes.empty() || shape_.spare == 0 || shape_.slice == 0)
+    throw error{errc::invalid_argument,
+                concat("expert_weights: ", shape_.bytes.size(), " tensors, spare ", shape_.spare,
+                       " and slice ", shape_.slice, " given, expected at least 1 of each")};
+  if (shape_.spare > max_experts)
+    throw error{errc::invalid_argument, concat("expert_weights: spare ", shape_.spare,
+                                               " given, expected at most ", max_experts)};
+  // So much less than an address can say that sums of them cannot wrap.
+  constexpr std::size_t most_bytes = std::size_t{1} << 44U;
+  std::size_t left = most_bytes;
+  for (const std::size_t bytes : shape_.bytes) {
+    if (bytes > left - std::min(left, 2 * cache_line_bytes))
+      throw error{errc::invalid_argument,
+                  concat("expert_weights: a tensor of ", bytes, " bytes given, expected at most ",
+                         most_bytes, " bytes of all tensors of an expert")};
+    left -= bytes + cache_line_bytes;
+  }
+  std::size_t places = shape_.spare;
+  for (const rank_id rank : group_->ranks())
+    places = std::max(places, experts_.count(rank) + shape_.spare);
+  if (places > most_bytes / (most_bytes - left + cache_line_bytes))
+    throw error{errc::invalid_argument,
+                concat("expert_weights: ", places, " experts of ", most_bytes - left,
+                       " bytes at a rank, expected at most ", most_bytes, " bytes in all")};
+}
+
+PEERBUS_INLINE void expert_weights::number_places() {
+  for (const rank_id rank : group_->ranks()) {
+    const auto count = static_cast<std::uint32_t>(experts_.count(rank));
+    experts_of_rank_.push_back(count);
+    places_.resize(places_.size() + count);
+    std::iota(places_.end() - count, places_.end(), 0U);
+    free_[rank.index()].resize(shape_.spare);
+    std::iota(free_[rank.index()].begin(), free_[rank.index()].end(), count);
   }
 }
 
@@ -117,12 +155,15 @@ PEERBUS_INLINE std::size_t expert_weights::begin(std::span<const std::uint32_t> 
     if (auto problem =
             detail::objection_to_experts("expert_weights", config_of(wanted), group_->size()))
       throw error{*problem};
-    experts_.lose(group_->view().gone());
+    if (std::ranges::count(group_->view().gone(), true) != 0) experts_.lose(group_->view().gone());
     planned = plan_moves(experts_, wanted, shape_.spare);
     tables = {config_of(wanted), group_->size()};
     tables.declare(values);
   });
   detail::agree_with_tables(*group_, "expert_weights: begin", values, tables, limit, objection);
+  // If a rank dies meanwhile, some have come to the end of the agreement, and others have not.
+  if (group_->gathers_in_view())
+    static_cast<void>(group_->gather_in_view("expert_weights: begin", {}, limit));
   rounds_ = std::move(planned);
   if (is_moving()) set_up_round();
   return rounds_.size();
@@ -218,7 +259,9 @@ PEERBUS_INLINE bool expert_weights::finish_round() {
     std::rotate(free.begin(), free.begin() + 1, free.end());
     std::swap(free.back(), places_[move.to]);
   }
+  const std::vector<bool> gone = experts_.gone();
   experts_.install(expert_map{config_of(rounds_.front().physical_to_logical), group_->size()});
+  if (!gone.empty()) experts_.lose(gone);
   rounds_.erase(rounds_.begin());
   if (is_moving()) set_up_round();
   return !is_moving();

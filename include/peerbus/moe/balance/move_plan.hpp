@@ -29,10 +29,10 @@ struct move_round {
 /// Returns the rounds by which each rank comes to hold the experts that `wanted`, [physical
 /// experts], gives it. `spare` is the number of experts that a rank can take in before it gives up
 /// others, at least 1: so many change at a rank in each round. After each round every logical
-/// expert is at a living rank, and none is twice at a rank. Experts that stay at their rank keep
-/// their physical expert, so that the last map may list the experts of a rank in another order than
-/// `wanted`. Experts are copied from living ranks, and from those first that give fewest. At ranks
-/// that are gone (`before.gone()`) nothing changes.
+/// expert that was at a living rank is at one, and none is twice at a rank. Experts that stay at
+/// their rank keep their physical expert, so that the last map may list the experts of a rank in
+/// another order than `wanted`. Experts are copied from living ranks, and from those first that
+/// give fewest. At ranks that are gone (`before.gone()`) nothing changes.
 ///
 /// `wanted` is possible for `before`, as `exchange::install_experts` has it.
 /// Throws: `error` invalid_argument if a logical expert would be at ranks only that are gone.

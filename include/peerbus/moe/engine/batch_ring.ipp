@@ -44,13 +44,13 @@ PEERBUS_INLINE void batch_ring::require_free(std::uint64_t number) {
 }
 
 PEERBUS_INLINE const batch* batch_ring::under_way() noexcept {
-  for (std::uint64_t number = oldest(); number <= latest_; ++number) {
-    const batch& found = at(number);
-    if (found.number == number && found.reached != stage::idle &&
-        found.reached != stage::released && found.reached != stage::returned)
-      return &found;
+  const batch* first = nullptr;
+  for (const batch& found : sets_) {
+    const bool is_over = found.reached == stage::idle || found.reached == stage::released ||
+                         found.reached == stage::returned;
+    if (!is_over && (first == nullptr || found.number < first->number)) first = &found;
   }
-  return nullptr;
+  return first;
 }
 
 PEERBUS_INLINE void batch_ring::forget_all() noexcept {
