@@ -174,6 +174,7 @@ void check_moves(std::size_t ranks, std::size_t victim, std::uint64_t last, bool
         static_cast<void>(change_over());
         placed_experts::check_tensors(weights, me);
       }
+      test::expect(weights.experts().is_gone(rank_id{victim}), "the dead rank is known as gone");
       serve();
     }
     comm.barrier();

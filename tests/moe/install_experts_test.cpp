@@ -139,6 +139,28 @@ TEST_CASE("a bad table is refused on all ranks, and the experts stay where they 
   CHECK(worst_status == 0);
 }
 
+TEST_CASE("experts do not move while a batch waits to be combined, after a dispatch was refused") {
+  const int worst_status = test::direct_threads::run(2, [](auto& comm) {
+    const std::size_t me = comm.rank().index();
+    const case_of_replicas given{2, 4, replica_policy::round_robin};
+    exchange moe{comm, given.config_of(me), int8_per_token{}};
+    auto mine = placed_experts::inputs_of(given, 1)[me];
+    const auto got = moe.dispatch(mine.tokens, {mine.experts, mine.weights});
+    auto bad = placed_experts::inputs_of(given, 2)[me];
+    if (me == 0) bad.experts.at(0) = 99;
+    test::expect_error(me == 0 ? errc::invalid_argument : errc::refused, {"dispatch 2"}, [&] {
+      static_cast<void>(moe.dispatch(bad.tokens, {bad.experts, bad.weights}));
+    });
+    test::expect_error(errc::invalid_argument, {"dispatch 1 is received"},
+                       [&] { moe.install_experts(given.logical, given.choice_of(me)); });
+    test::run_experts(got);
+    std::vector<peerbus::bf16> out(mine.tokens.size());
+    moe.combine(got, out);
+    moe.install_experts(given.logical, given.choice_of(me));
+  });
+  CHECK(worst_status == 0);
+}
+
 TEST_CASE("experts do not move while a batch is under way") {
   const int worst_status = test::direct_threads::run(3, [](auto& comm) {
     const std::size_t me = comm.rank().index();
