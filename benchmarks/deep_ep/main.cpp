@@ -3,6 +3,7 @@
 // What DeepEP's names cost over peerbus's own calls: both in turns in one run, with the same
 // tokens, routing and layout. With --relay: what relay gains them over hosts. Its JSON has the
 // names of ep_bench's and mpi_ep's, so that benchmarks/compare.sh can set deep_ep against MPI.
+#include <cstddef>
 #include <cstdio>
 #include <string>
 
@@ -121,7 +122,8 @@ int main(int argc, char** argv) {
   programs::command_line line{"deep_ep_bench",
                               "What DeepEP's names cost over peerbus's own calls."};
   line.add("--ranks", chosen.payload.ranks).whole_number(1, 64);
-  line.add("--tokens", chosen.payload.tokens).whole_number(1, 8192);
+  std::size_t tokens = chosen.payload.tokens;
+  line.add("--tokens", tokens).whole_number(1, 8192);
   line.add("--hidden", chosen.payload.hidden).whole_number(128, 65536);
   line.add("--top-k", chosen.payload.top_k).whole_number(1, 32);
   line.add("--experts", chosen.payload.experts).whole_number(1, 4096);
@@ -141,6 +143,7 @@ int main(int argc, char** argv) {
   line.add("--seed", chosen.payload.seed);
   line.add("--json", chosen.json, "write the figures to this file");
   const auto check = [&] {
+    chosen.payload.set_tokens(tokens);
     if (chosen.mode == "normal" && (chosen.payload.codec != "bf16" || chosen.zero_copy))
       programs::refuse("--mode", "normal given with --codec or --zero-copy, expected neither");
     if (chosen.relay && (chosen.zero_copy || chosen.twice))

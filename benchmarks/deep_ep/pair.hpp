@@ -33,7 +33,7 @@ struct rank_input {
         top_k{chosen.payload.top_k},
         tokens{count * hidden},
         weights{} {
-    const auto choice = ep_bench::gate{chosen.payload}.choose(rank);
+    const auto choice = ep_bench::gate{chosen.payload, chosen.payload.ranks}.choose(rank);
     experts.assign(choice.experts.begin(), choice.experts.end());
     weights = choice.weights;
     // Quarters of -2 to 2, exact in bf16, and different for every token and channel.
