@@ -43,9 +43,9 @@ class news_outbox {
 
   /// Returns whether there may be something to send.
   [[nodiscard]] bool is_behind() const noexcept { return is_behind_; }
-  /// Returns how many bytes wait for `peer`.
-  [[nodiscard]] std::size_t waiting_for(std::size_t peer) const noexcept {
-    return sent_[peer] == takes_nothing ? 0 : told_.size() - sent_[peer];
+  /// Returns whether more waits for `peer` than for one that ever reads.
+  [[nodiscard]] bool has_too_much_for(std::size_t peer) const noexcept {
+    return waiting_for(peer) > most_waiting;
   }
 
   /// Sends as much as the connection takes.
@@ -78,6 +78,14 @@ class news_outbox {
 
  private:
   static constexpr std::size_t takes_nothing = std::numeric_limits<std::size_t>::max();
+
+  /// The most bytes that wait for a rank that reads: far more than the last words about hundreds of
+  /// ranks that end at once.
+  static constexpr std::size_t most_waiting = std::size_t{64} << 20U;
+
+  [[nodiscard]] std::size_t waiting_for(std::size_t peer) const noexcept {
+    return sent_[peer] == takes_nothing ? 0 : told_.size() - sent_[peer];
+  }
 
   /// Makes room for `bytes`, and for the state of each rank, which `note` adds without allocating.
   void reserve(std::size_t bytes) {

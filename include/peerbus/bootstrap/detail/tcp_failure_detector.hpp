@@ -2,12 +2,9 @@
 #pragma once
 
 #include <linux/sockios.h>
-#include <poll.h>
-#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -19,6 +16,7 @@
 #include <vector>
 
 #include <peerbus/bootstrap/bulletin.hpp>
+#include <peerbus/bootstrap/detail/arrivals.hpp>
 #include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/news_outbox.hpp>
 #include <peerbus/bootstrap/detail/news_stream.hpp>
@@ -29,8 +27,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/home_process.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/core/system_error.hpp>
-#include <peerbus/core/unique_fd.hpp>
+#include <peerbus/core/text.hpp>
 
 namespace peerbus::detail {
 
@@ -82,10 +79,9 @@ class tcp_failure_detector final : public membership_source, public bulletin {
     const auto until = deadline::after(std::chrono::milliseconds{200});
     for (const link& peer_link : links_) {
       int unacknowledged = 0;
-      std::vector<pollfd> nothing;
       while (peer_link.open && ::ioctl(peer_link.socket.get(), SIOCOUTQ, &unacknowledged) == 0 &&
              unacknowledged != 0 && !until.expired())
-        poll_for(nothing, until, std::chrono::milliseconds{1});
+        poll_for({}, until, std::chrono::milliseconds{1});
     }
   }
 
@@ -149,8 +145,7 @@ class tcp_failure_detector final : public membership_source, public bulletin {
           static_cast<std::uint32_t>(rank_state::running))
         return true;
       if (!watched_ || until.expired()) return false;
-      pollfd entry{watched_.get(), POLLIN, 0};
-      (void)::poll(&entry, 1, 1);
+      watched_.wait(std::chrono::milliseconds{1});
     }
   }
 
@@ -166,12 +161,7 @@ class tcp_failure_detector final : public membership_source, public bulletin {
   };
 
   void watch(std::size_t peer, connection socket) {
-    if (!watched_) watched_ = unique_fd::above_standard(::epoll_create1(EPOLL_CLOEXEC));
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u64 = peer;
-    if (!watched_ || ::epoll_ctl(watched_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0)
-      throw system_failure(concat("watching the connection of ", rank_id{peer}), errno);
+    watched_.add(rank_id{peer}, socket.get());
     links_[peer].socket = std::move(socket);
     links_[peer].open = true;
     told_.add(peer);
@@ -181,14 +171,7 @@ class tcp_failure_detector final : public membership_source, public bulletin {
     if (std::exchange(has_rest_, false))
       for (std::size_t peer = 0; peer < links_.size(); ++peer)
         if (std::exchange(links_[peer].has_rest, false)) hear(rank_id{peer});
-    // The kernel names those that are ready in turn, so this is enough for all of them.
-    std::array<epoll_event, 16> events;
-    for (std::size_t named = 0; named <= links_.size(); named += events.size()) {
-      const int count =
-          ::epoll_wait(watched_.get(), events.data(), static_cast<int>(events.size()), 0);
-      for (int i = 0; i < count; ++i) hear(rank_id{events[static_cast<std::size_t>(i)].data.u64});
-      if (count < static_cast<int>(events.size())) return;
-    }
+    watched_.for_each(links_.size(), [this](rank_id peer) { hear(peer); });
   }
 
   /// Takes what has come from `peer`, or as much of it as a look may take.
@@ -249,12 +232,10 @@ class tcp_failure_detector final : public membership_source, public bulletin {
     link& sender = links_[peer.index()];
     sender.open = false;
     told_.drop(peer.index());
-    ::epoll_ctl(watched_.get(), EPOLL_CTL_DEL, sender.socket.get(), nullptr);
+    watched_.remove(sender.socket.get());
     if (is_mesh_) {
-      // By a reset, so that a process that lives does not take this one for dead.
-      const linger at_once{.l_onoff = 1, .l_linger = 0};
-      if (default_state == rank_state::lost)
-        (void)::setsockopt(sender.socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+      // A process that lives should not take this one for dead.
+      if (default_state == rank_state::lost) sender.socket.reset_at_close();
       sender.socket = {};
     }
     learn(peer, default_state);
@@ -296,22 +277,19 @@ class tcp_failure_detector final : public membership_source, public bulletin {
       const int failure = told_.send(peer, receiver.socket);
       // After EPIPE a read returns the end of the bytes, which has come before.
       if (is_mesh_ && failure != 0 && failure != EPIPE) receiver.failure = failure;
-      if (is_mesh_ && told_.waiting_for(peer) > most_waiting)
-        hang_up(rank_id{peer}, rank_state::lost);
+      if (is_mesh_ && told_.has_too_much_for(peer)) hang_up(rank_id{peer}, rank_state::lost);
     }
     told_.forget_sent();
   }
 
   /// The most reads of a connection in one look, so that no rank keeps another in it.
   static constexpr int most_reads = 256;
-  /// The most bytes that wait for a rank of a mesh.
-  static constexpr std::size_t most_waiting = std::size_t{64} << 20U;
 
   home_process home_;
   rank_id me_;
   std::unique_ptr<state_word[]> states_;
   std::vector<link> links_;
-  unique_fd watched_;
+  arrivals watched_;
   yielding_lock looking_;        ///< guards all below, and `links_`
   std::vector<reader> readers_;  ///< by channel
   news_outbox told_;
