@@ -304,16 +304,18 @@ TEST_CASE("of two parts that take each other for out of reach one goes on, unles
 
 TEST_CASE("who takes a set from another rank doubts what that one doubts") {
   constexpr std::size_t n = 7;
-  for (const bool are_gone : {false, true}) {
-    CAPTURE(are_gone);
+  // Rank 0 notices first that ranks 3 to 6 are gone. None of the others sees their end, or one
+  // does.
+  for (const std::size_t witness : {n, std::size_t{0}, std::size_t{1}}) {
+    CAPTURE(witness);
+    const bool are_gone = witness != n;
     post_office office{n};
     std::vector<std::unique_ptr<participant>> all;
     for (std::size_t rank = 0; rank < n; ++rank)
       all.push_back(std::make_unique<participant>(office, rank));
-    // Rank 0 alone notices that ranks 3 to 6 are out of reach, or have ended.
     for (std::size_t rank = 3; rank < n; ++rank)
-      if (are_gone) office.send(0, {rank_id{rank}, std::nullopt});
-    if (!are_gone) all[0]->box->lose(0b1111000);
+      if (are_gone) office.send(witness, {rank_id{rank}, std::nullopt});
+    if (witness != 0) all[0]->box->lose(0b1111000);
     std::vector<errc> codes(3, errc::ok);
     std::vector<std::size_t> left(3);
     std::vector<std::thread> threads;
@@ -393,6 +395,46 @@ TEST_CASE("who has left without the news of an end is not waited for") {
   all[0]->boards.reset();
   office.send(1, {rank_id{2}, std::nullopt});
   CHECK(all[1]->gather(0, patience(), got) == errc::peer_dead);
+}
+
+TEST_CASE("a gift is told once, with its size, and only to ranks that may lack it") {
+  constexpr std::size_t n = 4;
+  post_office office{n};
+  std::vector<std::unique_ptr<participant>> all;
+  for (std::size_t rank = 0; rank < n; ++rank)
+    all.push_back(std::make_unique<participant>(office, rank));
+  // Returns the sizes of what rank 0 sends to rank 1.
+  const auto sizes_when = [&](auto&& event) {
+    static_cast<void>(office.take(1));
+    event();
+    std::vector<std::size_t> sizes;
+    for (const auto& sent : office.take(1)) sizes.push_back(sent.message->size());
+    return sizes;
+  };
+  const auto end_of = [&](std::size_t rank) {
+    return sizes_when([&] {
+      office.send(0, {rank_id{rank}, std::nullopt});
+      static_cast<void>(all[0]->members->state(rank_id{rank}));
+    });
+  };
+  using list = std::vector<std::size_t>;
+  SUBCASE("after a gather") {
+    std::vector<std::thread> threads;
+    threads.reserve(n);
+    for (std::size_t rank = 0; rank < n; ++rank)
+      threads.emplace_back([&, rank] {
+        std::string got;
+        CHECK(all[rank]->gather(0, patience(), got) == errc::ok);
+      });
+    for (auto& thread : threads) thread.join();
+    CHECK(end_of(3) == list{33, 32});
+    CHECK(end_of(2) == list{33, 32});
+  }
+  SUBCASE("before any") { CHECK(end_of(3) == list{32}); }
+  SUBCASE("with ranks that have left") {
+    for (std::size_t rank = 1; rank < n; ++rank) all[rank]->boards.reset();
+  }
+  CHECK(sizes_when([&] { all[0]->boards.reset(); }) == list{32});
 }
 
 TEST_CASE("what another tells ends the wait for those that have told nothing") {
