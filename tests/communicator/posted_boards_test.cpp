@@ -162,6 +162,14 @@ struct participant {
   group_view view;
 };
 
+std::vector<std::unique_ptr<participant>> participants_of(post_office& office) {
+  std::vector<std::unique_ptr<participant>> all;
+  all.reserve(office.size());
+  for (std::size_t rank = 0; rank < office.size(); ++rank)
+    all.push_back(std::make_unique<participant>(office, rank));
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("what ranks that end while they post have given, all others get or none") {
@@ -173,9 +181,7 @@ TEST_CASE("what ranks that end while they post have given, all others get or non
       CAPTURE(of_2);
       CAPTURE(of_3);
       post_office office{n};
-      std::vector<std::unique_ptr<participant>> all;
-      for (std::size_t rank = 0; rank < n; ++rank)
-        all.push_back(std::make_unique<participant>(office, rank));
+      const auto all = participants_of(office);
       std::vector<errc> codes(n);
       std::vector<std::string> got(n);
       std::vector<group_view> views(n, group_view{n});
@@ -262,9 +268,7 @@ TEST_CASE("of two parts that take each other for out of reach one goes on, unles
                            split{0b0001, false}, split{0b1001, true}}) {
     CAPTURE(each.part);
     post_office office{n};
-    std::vector<std::unique_ptr<participant>> all;
-    for (std::size_t rank = 0; rank < n; ++rank)
-      all.push_back(std::make_unique<participant>(office, rank));
+    const auto all = participants_of(office);
     std::vector<errc> codes(n, errc::ok);
     std::vector<std::size_t> left(n);
     std::vector<std::size_t> left_if_told(n);
@@ -310,9 +314,7 @@ TEST_CASE("who takes a set from another rank doubts what that one doubts") {
     CAPTURE(witness);
     const bool are_gone = witness != n;
     post_office office{n};
-    std::vector<std::unique_ptr<participant>> all;
-    for (std::size_t rank = 0; rank < n; ++rank)
-      all.push_back(std::make_unique<participant>(office, rank));
+    const auto all = participants_of(office);
     for (std::size_t rank = 3; rank < n; ++rank)
       if (are_gone) office.send(witness, {rank_id{rank}, std::nullopt});
     if (witness != 0) all[0]->box->lose(0b1111000);
@@ -355,9 +357,7 @@ TEST_CASE("ranks that are vouched to be gone are not doubted") {
 TEST_CASE("both gifts that another rank may lack are told") {
   constexpr std::size_t n = 3;
   post_office office{n};
-  std::vector<std::unique_ptr<participant>> all;
-  for (std::size_t rank = 0; rank < n; ++rank)
-    all.push_back(std::make_unique<participant>(office, rank));
+  const auto all = participants_of(office);
   std::vector<std::string> got(n);
   std::vector<std::vector<errc>> codes(n);
   std::vector<std::thread> threads;
@@ -386,9 +386,7 @@ TEST_CASE("both gifts that another rank may lack are told") {
 TEST_CASE("who has left without the news of an end is not waited for") {
   constexpr std::size_t n = 3;
   post_office office{n};
-  std::vector<std::unique_ptr<participant>> all;
-  for (std::size_t rank = 0; rank < n; ++rank)
-    all.push_back(std::make_unique<participant>(office, rank));
+  const auto all = participants_of(office);
   std::string got;
   // Rank 2 ends without a gift, which rank 1 learns, and rank 0 never.
   CHECK(all[0]->gather(0, deadline::after({}), got) == errc::timed_out);
@@ -400,9 +398,7 @@ TEST_CASE("who has left without the news of an end is not waited for") {
 TEST_CASE("a gift is told once, with its size, and only to ranks that may lack it") {
   constexpr std::size_t n = 4;
   post_office office{n};
-  std::vector<std::unique_ptr<participant>> all;
-  for (std::size_t rank = 0; rank < n; ++rank)
-    all.push_back(std::make_unique<participant>(office, rank));
+  const auto all = participants_of(office);
   // Returns the sizes of what rank 0 sends to rank 1.
   const auto sizes_when = [&](auto&& event) {
     static_cast<void>(office.take(1));
@@ -442,9 +438,7 @@ TEST_CASE("a gift is told once, with its size, and only to ranks that may lack i
 TEST_CASE("what another tells ends the wait for those that have told nothing") {
   constexpr std::size_t n = 4;
   post_office office{n};
-  std::vector<std::unique_ptr<participant>> all;
-  for (std::size_t rank = 0; rank < n; ++rank)
-    all.push_back(std::make_unique<participant>(office, rank));
+  const auto all = participants_of(office);
   std::string got;
   all[3]->box->limit(0b0001);  // Its gift reaches rank 0 alone.
   for (const std::size_t rank : {3, 0, 2})
