@@ -3,13 +3,16 @@
 // Ranks that are each connected to every other, and so hear of each other without rank 0.
 #include <sys/socket.h>
 
+#include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <span>
 #include <string>
 #include <thread>
@@ -319,6 +322,206 @@ TEST_CASE("mesh: strangers at the ports of the mesh are hung up on, and the rank
   is_over = true;
   for (auto& stranger : strangers) stranger.join();
   CHECK(connected.load() == 6);
+}
+
+TEST_CASE("mesh: a connection that fails tells nothing about the process at its other end") {
+  const time_limit limit;
+  // Bytes that nobody has read make the end of a socket pair a reset.
+  SUBCASE("as a read tells") {
+    rank_1 me;
+    me.detector->publish(0, bytes_of("unread"));
+    me.ends[2].reset();
+    CHECK(me.members->fate(rank_id{2}) == "rank 2 is out of reach");
+  }
+  SUBCASE("as a send tells before") {
+    rank_1 me;
+    me.detector->publish(0, bytes_of("unread"));
+    me.ends[2].reset();
+    for (int i = 0; i < 3; ++i) me.detector->publish(0, bytes_of("more"));
+    CHECK(me.members->fate(rank_id{2}) == "rank 2 is out of reach");
+    CHECK(me.members->fate(rank_id{0}) == "rank 0 runs");
+  }
+  SUBCASE("while one that is closed tells that it has ended, whatever is sent there") {
+    rank_1 me;
+    me.ends[2].reset();
+    for (int i = 0; i < 3; ++i) me.detector->publish(0, bytes_of("more"));
+    CHECK(me.members->fate(rank_id{2}) == "rank 2 died");
+  }
+  SUBCASE("where ranks are no mesh, it is the end of the process") {
+    std::vector<connection> links(2);
+    int pair[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+    links[0] = unique_fd{pair[0]};
+    unique_fd end{pair[1]};
+    auto detector = std::make_shared<tcp_failure_detector>(rank_id{1}, std::move(links));
+    const peerbus::membership members{rank_id{1}, 2, detector->states(), detector};
+    detector->tell(rank_state::left);
+    end.reset();
+    CHECK(members.fate(rank_id{0}) == "rank 0 died");
+  }
+}
+
+TEST_CASE("mesh: who hangs up on a rank that lives resets the connection") {
+  const time_limit limit;
+  const auto port = free_tcp_port();
+  const unique_fd listener = squat(port);
+  const unique_fd end = call_at(port);
+  std::vector<connection> links(3);
+  links[2] = unique_fd{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+  REQUIRE(links[2]);
+  tcp_failure_detector detector{rank_id{1}, std::vector<connection>(3)};
+  detector.become_mesh(std::move(links));
+  send_bytes(end, encoded(0, 3));  // News about another.
+  CHECK(detector.ends_within(rank_id{2}, 60s));
+  CHECK(detector.states()[2].load() == static_cast<std::uint32_t>(rank_state::lost));
+  std::byte byte{};
+  ssize_t got = 0;
+  do {
+    got = ::recv(end.get(), &byte, 1, 0);
+  } while (got < 0 && (errno == EAGAIN || errno == EINTR));
+  CHECK(got == -1);
+  CHECK(errno == ECONNRESET);
+}
+
+TEST_CASE("mesh: a rank that ends says all before it goes") {
+  const time_limit limit;
+  int pair[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+  std::vector<connection> of_0(2);
+  std::vector<connection> of_1(2);
+  of_0[1] = unique_fd{pair[0]};
+  of_1[0] = unique_fd{pair[1]};
+  auto zero = std::make_unique<tcp_failure_detector>(rank_id{0}, std::move(of_0));
+  tcp_failure_detector one{rank_id{1}, std::move(of_1)};
+  zero->become_mesh(std::vector<connection>(2));
+  one.become_mesh(std::vector<connection>(2));
+  constexpr int count = 400;
+  int heard = 0;
+  (void)one.subscribe({.take = [&](rank_id, auto) { ++heard; }});
+  const std::vector<std::byte> message(1056);  // More than the socket takes at once.
+  for (int i = 0; i < count; ++i) zero->publish(0, message);
+  std::thread listener{[&] { CHECK(one.ends_within(rank_id{0}, 60s)); }};
+  zero->tell(rank_state::left);
+  zero.reset();
+  listener.join();
+  CHECK(heard == count);
+  CHECK(one.states()[0].load() == static_cast<std::uint32_t>(rank_state::left));
+}
+
+TEST_CASE("mesh: a rank that reads nothing is lost once too much waits for it") {
+  const time_limit limit;
+  rank_1 me;
+  std::vector<std::byte> taken(news::head_bytes + bulletin::most_bytes);
+  const std::vector<std::byte> message(bulletin::most_bytes);
+  constexpr std::size_t most = std::size_t{64} << 20U;
+  std::size_t published = 0;
+  for (; published <= most; published += taken.size()) {
+    CHECK(me.members->state(rank_id{2}) == rank_state::running);
+    me.detector->publish(0, message);
+    require(read_all(me.ends[0], taken), "what rank 0 reads");
+  }
+  for (; published <= most + (std::size_t{8} << 20U); published += taken.size()) {
+    me.detector->publish(0, message);
+    require(read_all(me.ends[0], taken), "what rank 0 reads");
+  }
+  CHECK(me.members->fate(rank_id{2}) == "rank 2 is out of reach");
+  CHECK(me.members->fate(rank_id{0}) == "rank 0 runs");
+}
+
+TEST_CASE("mesh: a rank that speaks without end does not keep another in a look") {
+  const time_limit limit;
+  rank_1 me;
+  int heard = 0;
+  const auto say = [&] { send_bytes(me.ends[2], encoded(0, news::is_message | 5U, "hello")); };
+  const auto channel = me.detector->subscribe({.take = [&](rank_id, auto) {
+    ++heard;
+    say();
+  }});
+  say();
+  me.detector->look();
+  const int first = heard;
+  CHECK(first > 0);
+  me.detector->look();
+  CHECK(heard > first);
+  me.detector->unsubscribe(channel);
+  CHECK(me.members->fate(rank_id{2}) == "rank 2 runs");
+}
+
+TEST_CASE("mesh: a rank without memory for its last words loses all others") {
+  const time_limit limit;
+  rank_1 me;
+  (void)me.detector->subscribe(
+      {.take = nullptr, .last_words = [](rank_id) -> std::vector<std::vector<std::byte>> {
+         throw std::bad_alloc{};
+       }});
+  me.ends[2].reset();
+  CHECK(me.members->fate(rank_id{2}) == "rank 2 died");
+  CHECK(me.members->fate(rank_id{0}) == "rank 0 is out of reach");
+}
+
+TEST_CASE("mesh: offers that are none are refused") {
+  const time_limit limit;
+  const auto words = std::make_unique<std::atomic<std::uint32_t>[]>(3);
+  for (const std::size_t rank : {0U, 1U, 2U}) {
+    CAPTURE(rank);
+    const peerbus::membership members{rank_id{rank}, 3, words.get(), nullptr, {}};
+    peerbus::detail::tcp_mesh mesh{mesh_seat(rank, 3, 1), patience()};
+    const auto own = mesh.offer();
+    const std::vector<std::byte> whole(32);
+    const auto refusal = [&](const std::vector<std::vector<std::byte>>& offers) {
+      const std::vector<std::span<const std::byte>> given{offers.begin(), offers.end()};
+      return error_of([&] { (void)mesh.connect(given, members, deadline::after(100ms)); });
+    };
+    for (const std::size_t short_one : {0U, 1U, 2U})
+      for (const std::size_t bytes : {0U, 15U, 17U}) {
+        CAPTURE(short_one);
+        CAPTURE(bytes);
+        std::vector<std::vector<std::byte>> offers(3, whole);
+        offers[short_one].resize(bytes);
+        const auto caught = refusal(offers);
+        CHECK(caught.code() == errc::system);
+        CHECK(contains(caught.what(),
+                       peerbus::detail::concat(rank_id{short_one}, " came in ", bytes, " bytes")));
+      }
+    const auto caught = refusal({whole, whole});
+    CHECK(caught.code() == errc::system);
+    CHECK(contains(caught.what(), "2 places came, expected 3"));
+  }
+}
+
+TEST_CASE("mesh: who is hung up on after its greeting calls again") {
+  const time_limit limit;
+  peerbus::detail::tcp_mesh caller{mesh_seat(2, 3, 1), patience()};
+  const auto port = free_tcp_port();
+  const unique_fd listener = squat(port);
+  peerbus::detail::offered_place place;
+  place.address = "127.0.0.1";
+  place.port = port;
+  std::vector<std::vector<std::byte>> offers(3, std::vector<std::byte>(16));
+  for (auto& offer : offers) {
+    const auto bytes = place.encode();
+    offer.insert(offer.end(), bytes.begin(), bytes.end());
+  }
+  std::thread called{[&] {
+    // Rank 1, which loses its first caller.
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      unique_fd socket{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+      connection link = secured(std::move(socket), tls_layer::end::accepting);
+      require(shake_hands(link) == handshake::done, "a handshake");
+      hello::message greeting{};
+      require(read_all(link, greeting), "a greeting");
+      if (attempt == 0) continue;
+      require(link.send(std::array{std::byte{1}}) == 1, "an answer");
+      std::byte word{};
+      require(read_all(link, std::span{&word, 1}), "a word over the connection");
+    }
+  }};
+  const auto words = std::make_unique<std::atomic<std::uint32_t>[]>(3);
+  const peerbus::membership members{rank_id{2}, 3, words.get(), nullptr, {}};
+  const std::vector<std::span<const std::byte>> given{offers.begin(), offers.end()};
+  auto links = caller.connect(given, members, patience());
+  CHECK(links[1].send(std::array{std::byte{2}}) == 1);
+  called.join();
 }
 
 TEST_CASE("mesh: a rank speaks for itself alone, and says what is malformed once") {

@@ -162,6 +162,14 @@ struct participant {
   group_view view;
 };
 
+std::vector<std::unique_ptr<participant>> participants_of(post_office& office) {
+  std::vector<std::unique_ptr<participant>> all;
+  all.reserve(office.size());
+  for (std::size_t rank = 0; rank < office.size(); ++rank)
+    all.push_back(std::make_unique<participant>(office, rank));
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("what ranks that end while they post have given, all others get or none") {
@@ -173,9 +181,7 @@ TEST_CASE("what ranks that end while they post have given, all others get or non
       CAPTURE(of_2);
       CAPTURE(of_3);
       post_office office{n};
-      std::vector<std::unique_ptr<participant>> all;
-      for (std::size_t rank = 0; rank < n; ++rank)
-        all.push_back(std::make_unique<participant>(office, rank));
+      const auto all = participants_of(office);
       std::vector<errc> codes(n);
       std::vector<std::string> got(n);
       std::vector<group_view> views(n, group_view{n});
@@ -262,9 +268,7 @@ TEST_CASE("of two parts that take each other for out of reach one goes on, unles
                            split{0b0001, false}, split{0b1001, true}}) {
     CAPTURE(each.part);
     post_office office{n};
-    std::vector<std::unique_ptr<participant>> all;
-    for (std::size_t rank = 0; rank < n; ++rank)
-      all.push_back(std::make_unique<participant>(office, rank));
+    const auto all = participants_of(office);
     std::vector<errc> codes(n, errc::ok);
     std::vector<std::size_t> left(n);
     std::vector<std::size_t> left_if_told(n);
@@ -302,6 +306,172 @@ TEST_CASE("of two parts that take each other for out of reach one goes on, unles
   }
 }
 
+TEST_CASE("who takes a set from another rank doubts what that one doubts") {
+  constexpr std::size_t n = 7;
+  // Rank 0 notices first that ranks 3 to 6 are gone. None of the others sees their end, or one
+  // does.
+  for (const std::size_t witness : {n, std::size_t{0}, std::size_t{1}}) {
+    CAPTURE(witness);
+    const bool are_gone = witness != n;
+    post_office office{n};
+    const auto all = participants_of(office);
+    for (std::size_t rank = 3; rank < n; ++rank)
+      if (are_gone) office.send(witness, {rank_id{rank}, std::nullopt});
+    if (witness != 0) all[0]->box->lose(0b1111000);
+    std::vector<errc> codes(3, errc::ok);
+    std::vector<std::size_t> left(3);
+    std::vector<std::thread> threads;
+    threads.reserve(3);
+    for (std::size_t rank = 0; rank < 3; ++rank)
+      threads.emplace_back([&, rank] {
+        participant& me = *all[rank];
+        const auto& first = agreement_board::at(me.boards->boards()[0]);
+        while (rank != 0 && first.revised.value() == 0) {
+          static_cast<void>(me.members->state(rank_id{0}));
+          std::this_thread::yield();
+        }
+        try {
+          left[rank] = me.agreement.agree(me.view, patience(), patience()).members().size();
+        } catch (const peerbus::error& problem) {
+          codes[rank] = problem.code();
+        }
+      });
+    for (auto& thread : threads) thread.join();
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      CAPTURE(rank);
+      CHECK(codes[rank] == (are_gone ? errc::ok : errc::unreachable));
+      CHECK(left[rank] == (are_gone ? 3U : 0U));
+    }
+  }
+}
+
+TEST_CASE("ranks that are vouched to be gone are not doubted") {
+  constexpr std::size_t n = 4;
+  post_office office{n};
+  participant me{office, 1};
+  me.box->lose(0b1101);
+  const std::vector<rank_id> others{rank_id{0}, rank_id{2}, rank_id{3}};
+  CHECK(me.agreement.agree(me.view, patience(), patience(), others).members().size() == 1);
+}
+
+TEST_CASE("both gifts that another rank may lack are told") {
+  constexpr std::size_t n = 3;
+  post_office office{n};
+  const auto all = participants_of(office);
+  std::vector<std::string> got(n);
+  std::vector<std::vector<errc>> codes(n);
+  std::vector<std::thread> threads;
+  threads.reserve(n);
+  for (std::size_t rank = 0; rank < n; ++rank)
+    threads.emplace_back([&, rank] {
+      participant& me = *all[rank];
+      for (std::size_t round = 0; round < 4; ++round) {
+        // The last two gifts of rank 2 reach rank 0 alone.
+        if (rank == 2 && round == 2) me.box->limit(0b001);
+        const bool is_last = rank == 2 && round == 3;
+        std::string letters;
+        codes[rank].push_back(
+            me.gather(round, is_last ? deadline::after({}) : patience(), letters));
+        got[rank] += letters;
+      }
+      if (rank == 2) me.box->end();
+    });
+  for (auto& thread : threads) thread.join();
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    CHECK(codes[rank] == std::vector<errc>(4, errc::ok));
+    CHECK(got[rank] == "abcbcdcdedef");
+  }
+}
+
+TEST_CASE("who has left without the news of an end is not waited for") {
+  constexpr std::size_t n = 3;
+  post_office office{n};
+  const auto all = participants_of(office);
+  std::string got;
+  // Rank 2 ends without a gift, which rank 1 learns, and rank 0 never.
+  CHECK(all[0]->gather(0, deadline::after({}), got) == errc::timed_out);
+  all[0]->boards.reset();
+  office.send(1, {rank_id{2}, std::nullopt});
+  CHECK(all[1]->gather(0, patience(), got) == errc::peer_dead);
+}
+
+TEST_CASE("a gift is told once, with its size, and only to ranks that may lack it") {
+  constexpr std::size_t n = 4;
+  post_office office{n};
+  const auto all = participants_of(office);
+  // Returns the sizes of what rank 0 sends to rank 1.
+  const auto sizes_when = [&](auto&& event) {
+    static_cast<void>(office.take(1));
+    event();
+    const auto arrived = office.take(1);
+    std::vector<std::size_t> sizes;
+    sizes.reserve(arrived.size());
+    for (const auto& sent : arrived) sizes.push_back(sent.message ? sent.message->size() : 0);
+    return sizes;
+  };
+  const auto end_of = [&](std::size_t rank) {
+    return sizes_when([&] {
+      office.send(0, {rank_id{rank}, std::nullopt});
+      static_cast<void>(all[0]->members->state(rank_id{rank}));
+    });
+  };
+  using list = std::vector<std::size_t>;
+  SUBCASE("after a gather") {
+    std::vector<std::thread> threads;
+    threads.reserve(n);
+    for (std::size_t rank = 0; rank < n; ++rank)
+      threads.emplace_back([&, rank] {
+        std::string got;
+        CHECK(all[rank]->gather(0, patience(), got) == errc::ok);
+      });
+    for (auto& thread : threads) thread.join();
+    CHECK(end_of(3) == list{33, 32});
+    CHECK(end_of(2) == list{33, 32});
+  }
+  SUBCASE("before any") { CHECK(end_of(3) == list{32}); }
+  SUBCASE("with ranks that have left") {
+    for (std::size_t rank = 1; rank < n; ++rank) all[rank]->boards.reset();
+  }
+  CHECK(sizes_when([&] { all[0]->boards.reset(); }) == list{32});
+}
+
+TEST_CASE("what another tells ends the wait for those that have told nothing") {
+  constexpr std::size_t n = 4;
+  post_office office{n};
+  const auto all = participants_of(office);
+  std::string got;
+  all[3]->box->limit(0b0001);  // Its gift reaches rank 0 alone.
+  for (const std::size_t rank : {3, 0, 2})
+    static_cast<void>(all[rank]->gather(0, deadline::after({}), got));
+  // Rank 1 has all but that gift, so that it learns of the end as it waits for it.
+  static_cast<void>(all[1]->members->state(rank_id{3}));
+  office.send(1, {rank_id{3}, std::nullopt});
+  errc code = errc::ok;
+  std::thread one{[&] { code = all[1]->gather(0, patience(), got); }};
+  while (!all[0]->boards->has_told(rank_id{1}, rank_id{3})) {
+    static_cast<void>(all[0]->members->state(rank_id{3}));
+    std::this_thread::yield();
+  }
+  // Rank 2 does not learn of the end. Rank 0 does, or takes it from rank 2, who has it from others.
+  SUBCASE("who has seen the end") {
+    office.send(0, {rank_id{3}, std::nullopt});
+    static_cast<void>(all[0]->members->state(rank_id{3}));
+  }
+  SUBCASE("who goes on without that rank") {
+    std::vector<std::byte> set(32 + 16);
+    const std::uint64_t words[6] = {1, 1, 0, 0, 0b1000, 0};
+    std::memcpy(set.data(), words, sizeof words);
+    all[0]->boards->take(rank_id{2}, set);
+    CHECK_THROWS_AS(static_cast<void>(all[0]->agreement.agree(all[0]->view, deadline::after({}),
+                                                              deadline::after({}))),
+                    peerbus::error);
+  }
+  one.join();
+  CHECK(code == errc::ok);
+  CHECK(got == "abcd");
+  CHECK_FALSE(all[1]->boards->has_told(rank_id{2}, rank_id{3}));
+}
+
 TEST_CASE("messages that do not belong to a board are dropped") {
   post_office office{3};
   participant me{office, 0};
@@ -313,36 +483,53 @@ TEST_CASE("messages that do not belong to a board are dropped") {
     std::memcpy(message.data(), head, sizeof head);
     me.boards->take(rank_id{1}, message);
   };
-  post(1, 2, 7, 0, 8);     // Not the next revision.
-  post(1, 1, 7, 0, 9);     // Too many bits.
+  post(1, 0, 7, 0, 16);    // Not a later revision.
+  post(1, 1, 7, 0, 17);    // Too many bits.
+  post(1, 1, 7, 0, 8);     // Too few.
   post(1, 1, 7, 0, 0);     // None.
   post(2, 1, 7, 0, 1025);  // Too long a gift.
   post(3, 1, 7, 3, 8);     // Of no rank.
-  post(4, 1, 7, 0, 8);     // Of the reader itself.
-  post(5, 1, 7, 0, 8);     // Of no kind.
+  post(3, 1, 7, 0, 8);     // Of the reader itself.
+  post(4, 0, 0, 3, 0);     // Of no rank.
+  post(6, 1, 7, 0, 8);     // Of no kind.
+  post(2, 2, 7, 0, 8);     // Not the next gift.
+  post(3, 2, 7, 2, 8);
+  post(3, ~std::uint64_t{0}, 7, 2, 8);
+  post(3, (std::uint64_t{3} << 32) + 1, 7, 2, 8);  // Of no view that three ranks can have.
+  post(3, (std::uint64_t{2} << 32) + 2, 7, 2, 8);  // Not the first of its view.
   me.boards->take(rank_id{1}, std::vector<std::byte>(31));
   CHECK(board.revised.value() == 0);
   CHECK(board.gathered.value() == 0);
   CHECK(agreement_board::at(me.boards->boards()[0]).gathered.value() == 0);
   CHECK_FALSE(me.boards->has_told(rank_id{1}, rank_id{2}));
-  post(1, 1, 7, 0, 8);
+  CHECK(agreement_board::at(me.boards->boards()[2]).gathered.value() == 0);
+  post(1, 1, 7, 0, 16);
   CHECK(board.revised.value() == 1);
   CHECK(board.view.load() == 7);
   CHECK(board.gone()[0].load() == 0x0505'0505'0505'0505U);
-  post(2, 3, 7, 0, 1024);
-  post(2, 2, 8, 0, 1);  // Behind.
-  CHECK(board.gathered.value() == 3);
+  CHECK(board.gone()[1].load() == 0x0505'0505'0505'0505U);
+  post(1, 3, 8, 0, 16);  // The second could not be posted.
+  CHECK(board.revised.value() == 3);
+  CHECK(board.view.load() == 8);
+  post(2, 1, 7, 0, 1024);
+  post(2, 1, 8, 0, 1);  // Behind.
+  CHECK(board.gathered.value() == 1);
   CHECK(board.given[1].what.load() == 7);
+  CHECK(board.given[1].size == 1024);
   CHECK(board.given[1].bytes[1023] == std::byte{5});
   // What rank 1 had of rank 2.
-  post(3, 3, 9, 2, 1024);
+  post(3, 1, 9, 2, 1024);
   const auto& of_2 = agreement_board::at(me.boards->boards()[2]);
-  CHECK(of_2.gathered.value() == 3);
+  CHECK(of_2.gathered.value() == 1);
+  post(3, (std::uint64_t{2} << 32) + 1, 9, 2, 8);
+  CHECK(of_2.gathered.value() == (std::uint64_t{2} << 32) + 1);
   CHECK_FALSE(me.boards->has_told(rank_id{1}, rank_id{2}));
-  post(4, 4, 9, 2, 1024);
+  post(4, 0, 0, 2, 0);
   CHECK(me.boards->has_told(rank_id{1}, rank_id{2}));
-  CHECK(of_2.gathered.value() == 4);
-  CHECK(board.gathered.value() == 3);
+  CHECK(board.gathered.value() == 1);
+  CHECK_FALSE(me.boards->has_told(rank_id{1}, rank_id{0}));
+  post(5, 0, 0, 0, 0);
+  CHECK(me.boards->has_told(rank_id{1}, rank_id{0}));
 }
 
 }  // namespace posted_boards_test

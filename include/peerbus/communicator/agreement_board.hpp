@@ -16,7 +16,8 @@ namespace peerbus::detail {
 /// The memory in which a rank writes for all others of `view_agreement`: `revised` counts how often
 /// it has written a set, and `begun` how often it has begun to, so that a reader sees whether what
 /// it read belongs together. `gathered` counts its gifts, which lie in `given` in turn. Behind the
-/// board follow the bits of the ranks that are gone. Zeroed memory is a board.
+/// board follow the bits of the ranks that are gone, and then of those among them that may live, as
+/// far as the writer knows. Zeroed memory is a board.
 ///
 /// Threads: one writer at a time, any number of readers.
 struct agreement_board {
@@ -25,6 +26,7 @@ struct agreement_board {
 
   struct gift {
     std::atomic<std::uint64_t> what;  ///< a hash of the purpose and the number of bytes
+    std::uint64_t size;
     std::array<std::byte, most_bytes> bytes;
   };
 
@@ -39,12 +41,12 @@ struct agreement_board {
   }
   /// Returns the bytes of a board and the bits behind it.
   [[nodiscard]] static constexpr std::size_t bytes_for(std::size_t ranks) noexcept {
-    return sizeof(agreement_board) + words_of(ranks) * sizeof(std::atomic<std::uint64_t>);
+    return sizeof(agreement_board) + 2 * words_of(ranks) * sizeof(std::atomic<std::uint64_t>);
   }
   [[nodiscard]] static agreement_board& at(std::byte* memory) noexcept {
     return *placed<agreement_board>(memory);
   }
-  /// Returns the bits of the ranks that are gone: [words].
+  /// Returns the bits of the ranks that are gone, and of those that may live: [2][words].
   [[nodiscard]] const std::atomic<std::uint64_t>* gone() const noexcept {
     return placed<std::atomic<std::uint64_t>>(reinterpret_cast<const std::byte*>(this + 1));
   }
@@ -52,7 +54,8 @@ struct agreement_board {
     return placed<std::atomic<std::uint64_t>>(reinterpret_cast<std::byte*>(this + 1));
   }
 
-  /// Writes a set and the number of the view beside it. Each revision is one more than the last.
+  /// Writes a set, with the bits of those that may live, and the number of the view beside it. The
+  /// revisions grow.
   void write(std::uint64_t revision, std::uint64_t number,
              std::span<const std::uint64_t> words) noexcept {
     // order: relaxed, before the releases below, whose values a reader acquires before it reads
@@ -68,6 +71,7 @@ struct agreement_board {
   void give(std::uint64_t turn, std::uint64_t what, std::span<const std::byte> bytes) noexcept {
     gift& place = given[turn % 2];
     std::copy(bytes.begin(), bytes.end(), place.bytes.begin());
+    place.size = bytes.size();
     // order: relaxed; the signal publishes it.
     place.what.store(what, std::memory_order_relaxed);
     gathered.raise(turn);

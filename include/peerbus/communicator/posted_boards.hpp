@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -21,11 +23,12 @@ namespace peerbus::detail {
 /// behind, but shows what its owner wrote in the order of writing, and all that arrived before the
 /// owner is known to have ended.
 ///
-/// If a rank ends while it posts, some may have its last gift and others not. So each rank that
-/// learns of an end posts the last gifts that it has of all ranks that have ended. If all ranks
+/// If a rank ends while it posts, some may have its last gifts, of which two may be outstanding,
+/// and others not. So each rank that learns of an end, or is about to post a set with it, posts the
+/// last gifts that it has of all ranks that have ended, as far as it has not before. If all ranks
 /// that live have done so for all that have ended, and one of them does not have a gift then, none
 /// of them has: who has it had it from a rank that ended, and posted it after the end of that one.
-/// Who leaves posts all gifts that it has before.
+/// Who leaves posts before what it has of all ranks, as far as others may lack it.
 ///
 /// Threads: posts from one thread at a time; the copies are brought up to date by any thread that
 /// asks for the state of a rank.
@@ -36,7 +39,7 @@ class posted_boards {
   posted_boards(std::shared_ptr<bulletin> by, std::size_t rank_count, rank_id own);
   posted_boards(const posted_boards&) = delete;
   posted_boards& operator=(const posted_boards&) = delete;
-  /// Posts all gifts, as others may have to know what this rank has had.
+  /// Posts the last gifts of all, as others may have to know what this rank has had.
   ~posted_boards();
 
   /// Returns the copies: [ranks].
@@ -44,13 +47,14 @@ class posted_boards {
 
   ///@{
   /// Tells the others what this rank has written on its board: as `agreement_board::write` and
-  /// `give`.
+  /// `give`. Before a set this rank tells what it has of each rank of it.
   /// Throws: as `bulletin::publish`.
   void post_set(std::uint64_t revision, std::uint64_t view, std::span<const std::uint64_t> words);
   void post_gift(std::uint64_t turn, std::uint64_t what, std::span<const std::byte> bytes);
   ///@}
 
-  /// Returns whether `teller` has posted what it had when it learned of the end of `ended`.
+  /// Returns whether `teller` has posted what it had when it learned of the end of `ended`, or has
+  /// posted all and left.
   [[nodiscard]] bool has_told(rank_id teller, rank_id ended) const noexcept {
     // order: acquire; pairs with the release in `take`, so that what it had is on the copy.
     return told_[teller.index() * boards_.size() + ended.index()].load(std::memory_order_acquire);
@@ -61,8 +65,15 @@ class posted_boards {
   void take(rank_id from, std::span<const std::byte> message) noexcept;
 
  private:
-  [[nodiscard]] std::vector<std::byte> last_gift_of(rank_id owner, std::uint64_t kind) const;
-  [[nodiscard]] std::vector<std::vector<std::byte>> tell_gifts(rank_id ended);
+  using messages = std::vector<std::vector<std::byte>>;
+
+  /// Adds the last gifts of `owner` that others may lack and that this rank has not told.
+  void add_gifts(rank_id owner, messages& told);
+  /// Returns what this rank has to say when it learns of the end of `ended`.
+  [[nodiscard]] messages tell_gifts(rank_id ended);
+  [[nodiscard]] bool is_known_to_have_ended(rank_id rank) const noexcept {
+    return std::find(ended_.begin(), ended_.end(), rank) != ended_.end();
+  }
 
   struct alignas(cache_line_bytes) line {
     std::byte bytes[cache_line_bytes];
@@ -73,7 +84,9 @@ class posted_boards {
   std::vector<line> memory_;
   std::vector<std::byte*> boards_;
   std::unique_ptr<std::atomic<bool>[]> told_;  ///< [tellers][ranks]
-  std::vector<rank_id> ended_;                 ///< those whose end this rank knows, the latest last
+  std::mutex taking_;           ///< guards what follows, and what `take` writes against who posts
+  std::vector<rank_id> ended_;  ///< those that this rank takes for gone
+  std::vector<std::uint64_t> told_turns_;  ///< [ranks]: the last turn whose gift this rank told
   std::uint32_t channel_;
 };
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include <peerbus/bootstrap/agreement.hpp>
@@ -13,13 +15,14 @@ namespace peerbus::detail {
 /// What a message about a board begins with. Numbers have the byte order of the hosts, which the
 /// ranks have compared when they met.
 struct board_post {
-  /// Of those that have ended, `last_of_ended` comes last: for the one whose end is news.
-  enum : std::uint64_t { set = 1, gift = 2, last_gift = 3, last_of_ended = 4 };
+  /// `told` comes after all of an owner that has ended, and `told_all` after all of a sender that
+  /// leaves.
+  enum : std::uint64_t { set = 1, gift = 2, last_gift = 3, told = 4, told_all = 5 };
 
   std::uint64_t kind;
   std::uint64_t count;      ///< the revision of a set, or the turn of a gift
   std::uint64_t what;       ///< the number of the view, or the hash of a gift
-  std::uint64_t owner = 0;  ///< of a last gift, whose board it is
+  std::uint64_t owner = 0;  ///< whose board it is that a sender has told of
 
   [[nodiscard]] std::vector<std::byte> with(std::span<const std::byte> bytes) const {
     std::vector<std::byte> message(sizeof *this + bytes.size());
@@ -29,11 +32,17 @@ struct board_post {
   }
 };
 
+/// Returns the first turn of the view that `turn` is of, as `view_agreement::gather` counts them.
+constexpr std::uint64_t first_of_view(std::uint64_t turn) noexcept {
+  return (turn >> 32 << 32) + 1;
+}
+
 PEERBUS_INLINE posted_boards::posted_boards(std::shared_ptr<bulletin> by, std::size_t rank_count,
                                             rank_id own)
     : by_{std::move(by)},
       own_{own},
-      told_{std::make_unique<std::atomic<bool>[]>(rank_count * rank_count)} {
+      told_{std::make_unique<std::atomic<bool>[]>(rank_count * rank_count)},
+      told_turns_(rank_count) {
   const std::size_t lines =
       (agreement_board::bytes_for(rank_count) + cache_line_bytes - 1) / cache_line_bytes;
   memory_.resize(rank_count * lines);
@@ -42,11 +51,23 @@ PEERBUS_INLINE posted_boards::posted_boards(std::shared_ptr<bulletin> by, std::s
     boards_.push_back(memory_[rank * lines].bytes);
   channel_ = by_->subscribe(
       {.take = [this](rank_id from, std::span<const std::byte> message) { take(from, message); },
-       .last_words = [this](rank_id ended) { return tell_gifts(ended); }});
+       .last_words =
+           [this](rank_id ended) {
+             const std::lock_guard held{taking_};
+             return tell_gifts(ended);
+           }});
 }
 
 PEERBUS_INLINE void posted_boards::post_set(std::uint64_t revision, std::uint64_t view,
                                             std::span<const std::uint64_t> words) {
+  // Who posts a set has completed its last gather of the view before, and those who wait in it for
+  // a rank of the set need to know with what, even if this one has not noticed that end itself.
+  for (const rank_id rank : all_ranks{boards_.size()}) {
+    if ((words[rank.index() / 64] >> rank.index() % 64 & 1U) == 0) continue;
+    messages told;
+    if (const std::lock_guard held{taking_}; !is_known_to_have_ended(rank)) told = tell_gifts(rank);
+    for (const auto& message : told) by_->publish(channel_, message);
+  }
   by_->publish(channel_, board_post{board_post::set, revision, view}.with(std::as_bytes(words)));
 }
 
@@ -56,61 +77,80 @@ PEERBUS_INLINE void posted_boards::post_gift(std::uint64_t turn, std::uint64_t w
 }
 
 PEERBUS_INLINE posted_boards::~posted_boards() {
+  by_->unsubscribe(channel_);  // From now on nothing is taken.
   // Without memory for that, a rank that waits for a gift may get peer_dead alone.
   static_cast<void>(objection_of("the last words of a rank", [&] {
+    messages told;
     for (const rank_id owner : all_ranks{boards_.size()})
-      if (agreement_board::at(boards_[owner.index()]).gathered.value() != 0)
-        by_->publish(channel_, last_gift_of(owner, board_post::last_gift));
+      if (owner != own_) add_gifts(owner, told);
+    told.push_back(board_post{board_post::told_all, 0, 0}.with({}));
+    for (const auto& message : told) by_->publish(channel_, message);
   }));
-  by_->unsubscribe(channel_);
 }
 
-PEERBUS_INLINE std::vector<std::byte> posted_boards::last_gift_of(rank_id owner,
-                                                                  std::uint64_t kind) const {
+PEERBUS_INLINE void posted_boards::add_gifts(rank_id owner, messages& told) {
   const agreement_board& copy = agreement_board::at(boards_[owner.index()]);
-  const std::uint64_t turn = copy.gathered.value();
-  const agreement_board::gift& last = copy.given[turn % 2];
-  // order: relaxed; the signal has published it.
-  const std::uint64_t what = last.what.load(std::memory_order_relaxed);
-  return board_post{kind, turn, what, owner.index()}.with(last.bytes);
+  const std::uint64_t last = copy.gathered.value();
+  if (last == 0) return;
+  // Who has given for a later turn needs none of an earlier one, nor does who has ended or left.
+  std::uint64_t needed = std::numeric_limits<std::uint64_t>::max();
+  for (const rank_id rank : all_ranks{boards_.size()})
+    if (rank != own_ && rank != owner && !has_told(rank, own_) && !is_known_to_have_ended(rank))
+      needed = std::min(needed, agreement_board::at(boards_[rank.index()]).gathered.value());
+  std::uint64_t& known = told_turns_[owner.index()];
+  const std::uint64_t first = std::max({known + 1, last - 1, first_of_view(last), needed});
+  for (std::uint64_t turn = first; turn <= last; ++turn) {
+    const agreement_board::gift& given = copy.given[turn % 2];
+    // order: relaxed; the signal has published it.
+    const std::uint64_t what = given.what.load(std::memory_order_relaxed);
+    told.push_back(board_post{board_post::last_gift, turn, what, owner.index()}.with(
+        std::span{given.bytes}.first(given.size)));
+    known = turn;
+  }
 }
 
 /// A set that only some have does no harm, as its writer is gone.
-PEERBUS_INLINE std::vector<std::vector<std::byte>> posted_boards::tell_gifts(rank_id ended) {
-  ended_.push_back(ended);
-  std::vector<std::vector<std::byte>> messages;
-  messages.reserve(ended_.size());
-  for (const rank_id owner : ended_)
-    messages.push_back(
-        last_gift_of(owner, owner == ended ? board_post::last_of_ended : board_post::last_gift));
-  return messages;
+PEERBUS_INLINE posted_boards::messages posted_boards::tell_gifts(rank_id ended) {
+  if (!is_known_to_have_ended(ended)) ended_.push_back(ended);
+  messages told;
+  for (const rank_id owner : ended_) add_gifts(owner, told);
+  told.push_back(board_post{board_post::told, 0, 0, ended.index()}.with({}));
+  return told;
 }
 
 PEERBUS_INLINE void posted_boards::take(rank_id from, std::span<const std::byte> message) noexcept {
   board_post post{};
   if (message.size() < sizeof post) return;
   std::memcpy(&post, message.data(), sizeof post);
+  const std::lock_guard held{taking_};
   const auto rest = message.subspan(sizeof post);
-  const std::size_t words_count = agreement_board::words_of(boards_.size());
+  const std::size_t words_count = 2 * agreement_board::words_of(boards_.size());
   if (post.kind == board_post::set) {
     agreement_board& copy = agreement_board::at(boards_[from.index()]);
     std::array<std::uint64_t, bulletin::most_bytes / sizeof(std::uint64_t)> words;
-    if (rest.size() != words_count * sizeof words[0] || post.count != copy.revised.value() + 1)
-      return;
+    // One that could not be posted is missing. Sets only grow, so nothing is lost with it.
+    if (rest.size() != words_count * sizeof words[0] || post.count <= copy.revised.value()) return;
     std::memcpy(words.data(), rest.data(), rest.size());
     copy.write(post.count, post.what, std::span{words}.first(words_count));
     return;
   }
+  // order: release, of `told_`; pairs with `has_told`.
+  const auto told = std::span{told_.get(), boards_.size() * boards_.size()}.subspan(
+      from.index() * boards_.size(), boards_.size());
+  if (post.kind == board_post::told_all)
+    for (auto& one : told) one.store(true, std::memory_order_release);
   const bool is_own = post.kind == board_post::gift;
-  if (post.kind < board_post::gift || post.kind > board_post::last_of_ended ||
-      post.owner >= boards_.size() || (!is_own && post.owner == own_.index()) ||
-      rest.size() > agreement_board::most_bytes)
+  if (post.kind < board_post::gift || post.kind > board_post::told || post.owner >= told.size() ||
+      (!is_own && post.owner == own_.index()))
     return;
+  if (post.kind == board_post::told) return told[post.owner].store(true, std::memory_order_release);
   agreement_board& copy = agreement_board::at(boards_[is_own ? from.index() : post.owner]);
-  if (post.count > copy.gathered.value()) copy.give(post.count, post.what, rest);
-  // order: release; pairs with `has_told`.
-  if (post.kind == board_post::last_of_ended)
-    told_[from.index() * boards_.size() + post.owner].store(true, std::memory_order_release);
+  // A view has fewer ranks than those before, so there are at most as many as ranks.
+  const std::uint64_t before = copy.gathered.value();
+  const bool begins_view = post.count == first_of_view(post.count) && post.count > before &&
+                           post.count >> 32 < boards_.size();
+  if (rest.size() <= agreement_board::most_bytes && (post.count == before + 1 || begins_view))
+    copy.give(post.count, post.what, rest);
 }
 
 }  // namespace peerbus::detail

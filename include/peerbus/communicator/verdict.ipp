@@ -20,7 +20,8 @@ PEERBUS_INLINE verdict::verdict(const std::optional<error>& objection) {
 }
 
 PEERBUS_INLINE std::string verdict::describe(rank_id member) const {
-  return concat(member, ": ", to_string(code_), ": ", std::string_view{text_.data()});
+  const std::string_view text{text_.data(), text_.size()};  // It may lack its end.
+  return concat(member, ": ", to_string(code_), ": ", text.substr(0, text.find('\0')));
 }
 
 PEERBUS_INLINE std::optional<error> gather_objections(rank_group& group, std::string_view doing,

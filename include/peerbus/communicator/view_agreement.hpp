@@ -54,9 +54,9 @@ class view_agreement {
   /// Returns the view that the living ranks of `present`, this rank's view, agree on: without those
   /// that have ended or left, or `present` if none does so before `noticed`. Collective among the
   /// living ranks. From when the call knows of them, the membership takes no notice of ranks that
-  /// are gone. Those that are out of reach may live and agree likewise, unless they are `vouched`
-  /// to be gone: without them only more than half of the members of `present` go on, or half of
-  /// them with the first.
+  /// are gone. Those that are out of reach may live and agree likewise, unless a rank that goes on
+  /// has seen their end, or all vouch that they are gone by `vouched`: without them only more than
+  /// half of the members of `present` go on, or half of them with the first.
   /// Cost: each rank writes its board once for each set that it knows, and reads all.
   /// Throws: `error` timed_out that names the ranks which did not come; view_changed if the others
   /// went on without this rank; unreachable if too few are left.
@@ -66,9 +66,10 @@ class view_agreement {
   /// Returns what the members of `view` give as `own`, equally many bytes each, up to `most_bytes`,
   /// in the order of their ranks. Collective among them. Either all members that live get it, or
   /// all get an error: it fails only if a member gives nothing any more, as it has ended or has
-  /// begun to agree on another view. tests/model/gather.pml checks that. On posted boards a member
-  /// that has ended gives nothing any more when all that live have told what they have of it.
-  /// Deadlines may end the call on some alone.
+  /// begun to agree on another view. tests/model/gather.pml checks that for boards that outlive
+  /// their ranks. On posted boards, which it does not model, a member that has ended gives nothing
+  /// any more when all that live have told what they have of it. Deadlines may end the call on some
+  /// alone, and so may a connection that fails while both its ranks live.
   /// Cost: a signal, and a wait for each member.
   /// Throws: `error` peer_dead or timed_out, with the rank that did not come; mismatch if ranks do
   /// something else than `doing`; invalid_argument if there are too many bytes.
@@ -81,6 +82,7 @@ class view_agreement {
     std::uint64_t revision = 0;
     std::uint64_t view = 0;
     std::vector<bool> gone;
+    std::vector<bool> doubtful;  ///< those of `gone` that may live, as far as `rank` knows
   };
 
   [[nodiscard]] agreement_board& board_of(rank_id rank) const noexcept {
@@ -88,7 +90,7 @@ class view_agreement {
   }
   [[nodiscard]] rank_id own() const noexcept { return members_->rank(); }
 
-  /// Writes the board of this rank.
+  /// Writes the board of this rank, with `doubtful_`.
   void write(const std::vector<bool>& gone, std::uint64_t view);
   /// Returns what `rank` has written last, without a set if it is writing.
   [[nodiscard]] record read(rank_id rank) const;
@@ -98,15 +100,17 @@ class view_agreement {
   }
   /// Adds the ranks that have ended to `gone`. Returns whether there were any.
   bool add_ended(std::vector<bool>& gone) noexcept;
-  /// Adds `more` to `gone`. Returns whether it had ranks that `gone` has not.
-  bool add(std::vector<bool>& gone, const std::vector<bool>& more) const noexcept;
-  /// Throws: `error` unreachable if the members of `next` are too few for `agree`.
-  void require_enough(const group_view& present, const group_view& next) const;
+  /// Adds what `theirs` has to `gone`. Returns whether it had ranks that `gone` has not.
+  bool add(std::vector<bool>& gone, const record& theirs) noexcept;
+  /// Throws: `error` unreachable if the members of `next` are too few for `agree`, as those that
+  /// are `doubtful` may live.
+  static void require_enough(const group_view& present, const group_view& next,
+                             const std::vector<bool>& doubtful);
   /// Returns whether a member of `view` gives nothing any more in it.
   [[nodiscard]] bool gives_no_more(rank_id rank, const group_view& view) const noexcept;
-  /// Waits, if `ended` has ended, until each member of `view` that lives has told what it has of
-  /// each that has ended. Returns peer_dead once they have.
-  [[nodiscard]] errc await_last_words(rank_id ended, const group_view& view,
+  /// Waits, if `ended` has ended, until its gift of `turn` is there, or each member of `view` that
+  /// lives has told what it has of each that has ended. Returns peer_dead once they have.
+  [[nodiscard]] errc await_last_words(rank_id ended, std::uint64_t turn, const group_view& view,
                                       deadline until) noexcept;
   /// Waits until `word` of `rank` is at least `value`, or a rank outside `gone` has ended.
   [[nodiscard]] errc wait(signal_word& word, std::uint64_t value, const std::vector<bool>& gone,

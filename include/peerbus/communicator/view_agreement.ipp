@@ -13,9 +13,12 @@
 namespace peerbus::detail {
 
 PEERBUS_INLINE void view_agreement::write(const std::vector<bool>& gone, std::uint64_t view) {
-  std::vector<std::uint64_t> words(agreement_board::words_of(gone.size()));
-  for (std::size_t i = 0; i < gone.size(); ++i)
+  const std::size_t half = agreement_board::words_of(gone.size());
+  std::vector<std::uint64_t> words(2 * half);
+  for (std::size_t i = 0; i < gone.size(); ++i) {
     words[i / 64] |= static_cast<std::uint64_t>(gone[i]) << i % 64;
+    words[half + i / 64] |= static_cast<std::uint64_t>(gone[i] && doubtful_[i]) << i % 64;
+  }
   agreement_board& mine = board_of(own());
   const std::uint64_t revision = mine.revised.value() + 1;
   mine.write(revision, view, words);
@@ -28,21 +31,25 @@ PEERBUS_INLINE view_agreement::record view_agreement::read(rank_id rank) const {
   found.revision = theirs.revised.value();
   // order: acquire; pairs with the releases in `write`.
   found.view = theirs.view.load(std::memory_order_acquire);
-  std::vector<bool> gone(boards_.size());
-  const std::atomic<std::uint64_t>* const words = theirs.gone();
-  for (std::size_t i = 0; i < gone.size(); ++i)
-    gone[i] = (words[i / 64].load(std::memory_order_acquire) >> i % 64 & 1U) != 0;
+  const auto bits_of = [&](const std::atomic<std::uint64_t>* words) {
+    std::vector<bool> bits(boards_.size());
+    for (std::size_t i = 0; i < bits.size(); ++i)
+      bits[i] = (words[i / 64].load(std::memory_order_acquire) >> i % 64 & 1U) != 0;
+    return bits;
+  };
+  std::vector<bool> gone = bits_of(theirs.gone());
+  found.doubtful = bits_of(theirs.gone() + agreement_board::words_of(boards_.size()));
   // order: relaxed; the acquires above come first.
   if (theirs.begun.load(std::memory_order_relaxed) == found.revision) found.gone = std::move(gone);
   return found;
 }
 
-PEERBUS_INLINE bool view_agreement::add(std::vector<bool>& gone,
-                                        const std::vector<bool>& more) const noexcept {
+PEERBUS_INLINE bool view_agreement::add(std::vector<bool>& gone, const record& theirs) noexcept {
   bool has_grown = false;
-  for (std::size_t i = 0; i < more.size(); ++i) {
-    if (!more[i] || gone[i]) continue;
+  for (std::size_t i = 0; i < theirs.gone.size(); ++i) {
+    if (!theirs.gone[i] || gone[i]) continue;
     gone[i] = has_grown = true;
+    doubtful_[i] = theirs.doubtful[i];
     members_->exclude(rank_id{i});
   }
   return has_grown;
@@ -82,7 +89,8 @@ PEERBUS_INLINE bool view_agreement::gives_no_more(rank_id rank,
   return false;
 }
 
-PEERBUS_INLINE errc view_agreement::await_last_words(rank_id ended, const group_view& view,
+PEERBUS_INLINE errc view_agreement::await_last_words(rank_id ended, std::uint64_t turn,
+                                                     const group_view& view,
                                                      deadline until) noexcept {
   // Who agrees on another view has given all before.
   if (members_->state(ended) == rank_state::running) return errc::peer_dead;
@@ -97,12 +105,11 @@ PEERBUS_INLINE errc view_agreement::await_last_words(rank_id ended, const group_
     }
     return errc::peer_dead;
   };
-  return board_of(own()).revised.wait_at_least(never_written, until, thresholds_, have_told);
+  return board_of(ended).gathered.wait_at_least(turn, until, thresholds_, have_told);
 }
 
 PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadline noticed,
                                                 deadline until, std::span<const rank_id> vouched) {
-  for (const rank_id rank : vouched) doubtful_[rank.index()] = false;
   std::vector<bool> gone = present.gone();
   activity_line& activity = members_->own_activity();
   const auto begun =
@@ -110,6 +117,8 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
   for (bool is_written = false;;) {
     bool has_grown = add_ended(gone);
     std::uint64_t number = present.number();
+    // Once all have written the same set, all read the same of whom nobody has seen the end.
+    std::vector<bool> doubtful = doubtful_;
     std::optional<rank_id> awaited;
     std::uint64_t revision = 0;
     for (const rank_id rank : all_ranks{gone.size()}) {
@@ -118,7 +127,9 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
       if (!theirs.gone.empty() && theirs.gone[own().index()])
         throw error{errc::view_changed, concat("the other ranks went on without ", own(),
                                                ", which ", rank, " took for gone")};
-      has_grown = add(gone, theirs.gone) || has_grown;
+      has_grown = add(gone, theirs) || has_grown;
+      for (std::size_t i = 0; i < doubtful.size(); ++i)
+        doubtful[i] = doubtful[i] && theirs.doubtful[i];
       number = std::max(number, theirs.view);
       if (theirs.gone == gone || awaited) continue;
       awaited = rank;
@@ -138,8 +149,9 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
     }
     if (!awaited) {
       activity.end(begun);
+      for (const rank_id rank : vouched) doubtful[rank.index()] = false;
       group_view next{number + 1, gone.size(), std::move(gone)};
-      require_enough(present, next);
+      require_enough(present, next, doubtful);
       return next;
     }
     if (wait(board_of(*awaited).revised, revision, gone, until) != errc::timed_out) continue;
@@ -154,16 +166,17 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
 }
 
 PEERBUS_INLINE void view_agreement::require_enough(const group_view& present,
-                                                   const group_view& next) const {
-  std::vector<rank_id> doubtful;
+                                                   const group_view& next,
+                                                   const std::vector<bool>& doubtful) {
+  std::vector<rank_id> out_of_reach;
   for (const rank_id rank : present.members())
-    if (!next.contains(rank) && doubtful_[rank.index()]) doubtful.push_back(rank);
+    if (!next.contains(rank) && doubtful[rank.index()]) out_of_reach.push_back(rank);
   const std::size_t before = present.members().size();
   const std::size_t left = next.members().size();
   const bool has_first = next.contains(present.members().front());
-  if (doubtful.empty() || 2 * left > before || (2 * left == before && has_first)) return;
+  if (out_of_reach.empty() || 2 * left > before || (2 * left == before && has_first)) return;
   throw error{errc::unreachable,
-              concat("going on without ", describe_ranks(doubtful),
+              concat("going on without ", describe_ranks(out_of_reach),
                      ", out of reach, who may live and go on too: ", left, " of ", before,
                      " ranks are left; expected more than half, or half with ",
                      present.members().front(), ", or that continue_without names them")};
@@ -200,9 +213,10 @@ PEERBUS_INLINE std::vector<std::byte> view_agreement::gather(const group_view& v
     errc code = theirs.gathered.wait_at_least(turn, until, thresholds_, [&]() noexcept {
       return gives_no_more(rank, view) ? errc::peer_dead : errc::ok;
     });
-    if (code == errc::peer_dead && posted_ != nullptr) code = await_last_words(rank, view, until);
+    if (code == errc::peer_dead && posted_ != nullptr)
+      code = await_last_words(rank, turn, view, until);
     // It may have given between the first look and its end.
-    if (code == errc::peer_dead && theirs.gathered.value() >= turn) code = errc::ok;
+    if (code != errc::ok && theirs.gathered.value() >= turn) code = errc::ok;
     if (code != errc::ok)
       throw error{code,
                   concat(doing, " in view ", view.number(), ": waited ", describe_elapsed(begun),

@@ -84,6 +84,13 @@ class connection {
     return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
   }
 
+  /// Lets the end of this object be a reset: the other end sees that the connection failed, and not
+  /// that this process has ended.
+  void reset_at_close() noexcept {
+    const linger at_once{.l_onoff = 1, .l_linger = 0};
+    (void)::setsockopt(get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  }
+
   /// Shuts down both directions. The socket stays open.
   void hang_up() noexcept { ::shutdown(get(), SHUT_RDWR); }
 

@@ -2,12 +2,9 @@
 #pragma once
 
 #include <linux/sockios.h>
-#include <poll.h>
-#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -19,7 +16,9 @@
 #include <vector>
 
 #include <peerbus/bootstrap/bulletin.hpp>
+#include <peerbus/bootstrap/detail/arrivals.hpp>
 #include <peerbus/bootstrap/detail/connection.hpp>
+#include <peerbus/bootstrap/detail/news_outbox.hpp>
 #include <peerbus/bootstrap/detail/news_stream.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/bootstrap/detail/yielding_lock.hpp>
@@ -28,8 +27,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/home_process.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/core/system_error.hpp>
-#include <peerbus/core/unique_fd.hpp>
+#include <peerbus/core/text.hpp>
 
 namespace peerbus::detail {
 
@@ -44,6 +42,10 @@ namespace peerbus::detail {
 ///
 /// There is at most one piece of news of a state for each rank.
 ///
+/// In a mesh, only a connection that its other end has closed is that of a process which died. One
+/// that failed says nothing about the process, and its rank is lost. So is one that sends what is
+/// malformed or lets too much wait for it, and it learns by a reset that it has lost this rank too.
+///
 /// Cost of a poll: one system call if nothing has arrived. Otherwise the connection decrypts, and
 /// OpenSSL may allocate. This happens under a lock. A thread that looks does not wait for the lock,
 /// but a thread that tells does.
@@ -54,27 +56,32 @@ class tcp_failure_detector final : public membership_source, public bulletin {
   /// Takes the connections `links` by rank. An entry without a connection is empty.
   /// Throws: `error` system.
   tcp_failure_detector(rank_id me, std::vector<connection> links)
-      : me_{me}, states_{std::make_unique<state_word[]>(links.size())}, links_(links.size()) {
-    reserve(0);
+      : me_{me},
+        states_{std::make_unique<state_word[]>(links.size())},
+        links_(links.size()),
+        told_{links.size()} {
     for (std::size_t peer = 0; peer < links.size(); ++peer)
       if (links[peer]) watch(peer, std::move(links[peer]));
   }
 
   tcp_failure_detector(const tcp_failure_detector&) = delete;
   tcp_failure_detector& operator=(const tcp_failure_detector&) = delete;
-  /// Waits up to 200 ms until the other ranks' hosts have acknowledged the last news, before the
-  /// connections close. In a child by fork, which shares them with its parent, only closes them.
+  /// Waits up to 2 s until the connections take the last news, and up to 200 ms more until the
+  /// other ranks' hosts have acknowledged it, before the connections close. In a child by fork,
+  /// which shares them with its parent, only closes them.
   ~tcp_failure_detector() override {
     if (!home_.is_here()) return;
+    const auto taken_until = deadline::after(std::chrono::seconds{2});
+    for (pass_on(); told_.is_behind() && !taken_until.expired(); pass_on())
+      poll_for({}, taken_until, std::chrono::milliseconds{1});
     for (link& peer_link : links_)
       if (peer_link.socket) ::shutdown(peer_link.socket.get(), SHUT_WR);
     const auto until = deadline::after(std::chrono::milliseconds{200});
     for (const link& peer_link : links_) {
       int unacknowledged = 0;
-      std::vector<pollfd> nothing;
       while (peer_link.open && ::ioctl(peer_link.socket.get(), SIOCOUTQ, &unacknowledged) == 0 &&
              unacknowledged != 0 && !until.expired())
-        poll_for(nothing, until, std::chrono::milliseconds{1});
+        poll_for({}, until, std::chrono::milliseconds{1});
     }
   }
 
@@ -102,12 +109,10 @@ class tcp_failure_detector final : public membership_source, public bulletin {
   /// Throws: `error` system.
   void become_mesh(std::vector<connection> more) {
     const std::lock_guard held{looking_};
+    is_mesh_ = true;
     for (link& known : links_) known.heard.allow_messages();
-    for (std::size_t peer = 0; peer < more.size(); ++peer) {
-      if (!more[peer]) continue;
-      watch(peer, std::move(more[peer]));
-      links_[peer].sent = told_.size();
-    }
+    for (std::size_t peer = 0; peer < more.size(); ++peer)
+      if (more[peer]) watch(peer, std::move(more[peer]));
   }
 
   [[nodiscard]] std::uint32_t subscribe(reader read) override {
@@ -126,7 +131,7 @@ class tcp_failure_detector final : public membership_source, public bulletin {
                   concat("a message of ", message.size(), " bytes, expected at most ", most_bytes)};
     if (!watched_ || !home_.is_here()) return;
     const std::lock_guard held{looking_};
-    append(channel, message);
+    told_.append(channel, message);
     pass_on();
   }
 
@@ -140,8 +145,7 @@ class tcp_failure_detector final : public membership_source, public bulletin {
           static_cast<std::uint32_t>(rank_state::running))
         return true;
       if (!watched_ || until.expired()) return false;
-      pollfd entry{watched_.get(), POLLIN, 0};
-      (void)::poll(&entry, 1, 1);
+      watched_.wait(std::chrono::milliseconds{1});
     }
   }
 
@@ -149,45 +153,41 @@ class tcp_failure_detector final : public membership_source, public bulletin {
   struct link {
     connection socket;
     bool open = false;
-    std::size_t sent = 0;  ///< the number of bytes of `told_` that have been sent
+    int failure = 0;        ///< the errno of a failed send, which no read reports then
+    bool has_rest = false;  ///< more may have come than one look takes
     news_stream heard;
     std::size_t pieces = 0;
     bool is_over = false;  ///< the rank has ended
   };
 
   void watch(std::size_t peer, connection socket) {
-    if (!watched_) watched_ = unique_fd::above_standard(::epoll_create1(EPOLL_CLOEXEC));
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u64 = peer;
-    if (!watched_ || ::epoll_ctl(watched_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0)
-      throw system_failure(concat("watching the connection of ", rank_id{peer}), errno);
+    watched_.add(rank_id{peer}, socket.get());
     links_[peer].socket = std::move(socket);
     links_[peer].open = true;
-  }
-
-  /// Makes room in `told_` for `bytes`, and for one piece for each rank, which `note` adds without
-  /// allocating.
-  void reserve(std::size_t bytes) {
-    told_.reserve(told_.size() + bytes + news::head_bytes * links_.size());
+    told_.add(peer);
   }
 
   void listen() noexcept {
-    std::array<epoll_event, 16> events;
-    for (int count = static_cast<int>(events.size()); count == static_cast<int>(events.size());) {
-      count = ::epoll_wait(watched_.get(), events.data(), static_cast<int>(events.size()), 0);
-      for (int i = 0; i < count; ++i) hear(rank_id{events[static_cast<std::size_t>(i)].data.u64});
-    }
+    if (std::exchange(has_rest_, false))
+      for (std::size_t peer = 0; peer < links_.size(); ++peer)
+        if (std::exchange(links_[peer].has_rest, false)) hear(rank_id{peer});
+    watched_.for_each(links_.size(), [this](rank_id peer) { hear(peer); });
   }
 
+  /// Takes what has come from `peer`, or as much of it as a look may take.
   void hear(rank_id peer) noexcept {
     link& sender = links_[peer.index()];
-    while (sender.open) {
+    for (int reads = 0; sender.open; ++reads) {
+      if (reads == most_reads) {
+        // The bytes may have left the socket already, which reports nothing then.
+        sender.has_rest = has_rest_ = true;
+        return;
+      }
       const ssize_t got = sender.socket.receive(sender.heard.room());
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 && errno == EAGAIN) return;
-      if (got < 0) return hang_up(peer, means_out_of_reach(errno));
-      if (got == 0) return hang_up(peer, rank_state::died);
+      if (got < 0) return hang_up(peer, meaning_of(errno));
+      if (got == 0) return hang_up(peer, meaning_of(sender.failure));
       sender.heard.add(static_cast<std::size_t>(got));
       if (!take_news(peer)) return hang_up(peer, rank_state::lost);
     }
@@ -219,16 +219,25 @@ class tcp_failure_detector final : public membership_source, public bulletin {
     }
   }
 
-  /// Returns the state that an error of a connection means. A process that ends closes its
-  /// connections. If a host goes away, its connections only time out.
-  static rank_state means_out_of_reach(int number) noexcept {
-    return number == ECONNRESET || number == EPIPE ? rank_state::died : rank_state::lost;
+  /// Returns the state that the end of a connection means, by an error or, if `number` is 0,
+  /// without one. A process that ends closes its connections. If a host goes away, they only time
+  /// out. The reset of a connection comes from a host whose process may live. Without a mesh it is
+  /// taken for the end of the process all the same, because nobody goes on without the lost there.
+  [[nodiscard]] rank_state meaning_of(int number) const noexcept {
+    const bool was_reset = number == ECONNRESET || number == EPIPE;
+    return number == 0 || (was_reset && !is_mesh_) ? rank_state::died : rank_state::lost;
   }
 
   void hang_up(rank_id peer, rank_state default_state) noexcept {
     link& sender = links_[peer.index()];
     sender.open = false;
-    ::epoll_ctl(watched_.get(), EPOLL_CTL_DEL, sender.socket.get(), nullptr);
+    told_.drop(peer.index());
+    watched_.remove(sender.socket.get());
+    if (is_mesh_) {
+      // A process that lives should not take this one for dead.
+      if (default_state == rank_state::lost) sender.socket.reset_at_close();
+      sender.socket = {};
+    }
     learn(peer, default_state);
   }
 
@@ -236,60 +245,56 @@ class tcp_failure_detector final : public membership_source, public bulletin {
   void learn(rank_id rank, rank_state state) noexcept {
     if (membership::announce(states_[rank.index()], state) && me_.index() == 0) note(rank, state);
     if (std::exchange(links_[rank.index()].is_over, true)) return;
-    for (std::uint32_t channel = 0; channel < readers_.size(); ++channel) {
-      if (!readers_[channel].last_words) continue;
-      for (const auto& message : readers_[channel].last_words(rank)) append(channel, message);
+    try {
+      for (std::uint32_t channel = 0; channel < readers_.size(); ++channel) {
+        if (!readers_[channel].last_words) continue;
+        for (const auto& message : readers_[channel].last_words(rank))
+          told_.append(channel, message);
+      }
+    } catch (...) {
+      give_up();
     }
   }
 
-  void append(std::uint32_t channel, std::span<const std::byte> message) {
-    reserve(news::head_bytes + message.size());
-    note(channel, news::is_message | static_cast<std::uint32_t>(message.size()));
-    told_.insert(told_.end(), message.begin(), message.end());
+  /// Makes all ranks lost to this one, and this one to them: without memory for messages, they
+  /// would wait for it.
+  void give_up() noexcept {
+    for (link& known : links_) known.is_over = true;
+    for (std::size_t peer = 0; peer < links_.size(); ++peer)
+      if (links_[peer].open) hang_up(rank_id{peer}, rank_state::lost);
   }
 
   void note(rank_id rank, rank_state state) noexcept {
-    note(static_cast<std::uint32_t>(rank.index()), static_cast<std::uint32_t>(state));
-  }
-
-  /// Appends the head of a piece of news to `told_`, for which `reserve` has made room.
-  void note(std::uint32_t subject, std::uint32_t state) noexcept {
-    const auto head = news::encode_head(subject, state);
-    told_.insert(told_.end(), head.begin(), head.end());
-    behind_ = true;
+    told_.note(static_cast<std::uint32_t>(rank.index()), static_cast<std::uint32_t>(state));
   }
 
   /// Sends as much of `told_` as the connections take.
   void pass_on() noexcept {
-    if (!behind_) return;
-    behind_ = false;
-    for (link& receiver : links_) {
-      while (receiver.open && receiver.sent < told_.size()) {
-        const ssize_t put = receiver.socket.send(std::span{told_}.subspan(receiver.sent));
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) {
-          // A full connection is tried again later. An error will also be seen when the connection
-          // is read.
-          behind_ = behind_ || errno == EAGAIN;
-          break;
-        }
-        receiver.sent += static_cast<std::size_t>(put);
-      }
+    if (!told_.is_behind()) return;
+    for (std::size_t peer = 0; peer < links_.size(); ++peer) {
+      link& receiver = links_[peer];
+      if (!receiver.open) continue;
+      const int failure = told_.send(peer, receiver.socket);
+      // After EPIPE a read returns the end of the bytes, which has come before.
+      if (is_mesh_ && failure != 0 && failure != EPIPE) receiver.failure = failure;
+      if (is_mesh_ && told_.has_too_much_for(peer)) hang_up(rank_id{peer}, rank_state::lost);
     }
-    if (behind_) return;
-    for (link& receiver : links_) receiver.sent = 0;
-    told_.clear();
+    told_.forget_sent();
   }
+
+  /// The most reads of a connection in one look, so that no rank keeps another in it.
+  static constexpr int most_reads = 256;
 
   home_process home_;
   rank_id me_;
   std::unique_ptr<state_word[]> states_;
   std::vector<link> links_;
-  unique_fd watched_;
-  yielding_lock looking_;        ///< guards `links_`, `readers_`, `told_` and `behind_`
+  arrivals watched_;
+  yielding_lock looking_;        ///< guards all below, and `links_`
   std::vector<reader> readers_;  ///< by channel
-  std::vector<std::byte> told_;
-  bool behind_ = false;  ///< whether news may be unsent
+  news_outbox told_;
+  bool is_mesh_ = false;
+  bool has_rest_ = false;  ///< of any of the links
 };
 
 }  // namespace peerbus::detail

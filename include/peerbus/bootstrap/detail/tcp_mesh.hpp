@@ -4,6 +4,8 @@
 #include <poll.h>
 #include <sys/types.h>
 
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -61,10 +63,11 @@ class tcp_mesh {
   /// Makes the connections, with the `offers` of all ranks, by rank.
   /// Returns: the connections, by rank; those to rank 0 and to itself are empty.
   /// Throws: `error` peer_dead if one of `members` ends before, timed_out with the ranks that did
-  /// not come, system.
+  /// not come, system, also if one of `offers` is none.
   [[nodiscard]] std::vector<connection> connect(
       const std::vector<std::span<const std::byte>>& offers, const membership& members,
       deadline until) {
+    require_complete(offers);
     if (rank_ == 0) return std::move(links_);
     greeting_.rank = static_cast<std::uint32_t>(rank_);
     greeting_.size = static_cast<std::uint32_t>(links_.size());
@@ -76,8 +79,7 @@ class tcp_mesh {
       calls[peer].addresses = resolve(there.address, there.port, until);
     }
     for (;;) {
-      for (std::size_t peer = 1; peer < rank_; ++peer)
-        if (!links_[peer]) advance(calls[peer], peer, until);
+      advance_all(calls, until);
       const auto missing = find_missing();
       if (missing.empty()) return std::move(links_);
       if (const auto gone = find_ended(missing, members))
@@ -95,7 +97,21 @@ class tcp_mesh {
   struct call {
     std::vector<tcp_address> addresses;
     connection link;
+    bool has_greeted = false;
   };
+
+  void require_complete(const std::vector<std::span<const std::byte>>& offers) const {
+    if (offers.size() != links_.size())
+      throw error{errc::system, concat("the mesh of ranks: ", offers.size(),
+                                       " places came, expected ", links_.size())};
+    // The place of rank 0, which none calls, is but a port.
+    constexpr std::size_t least = sizeof(hello::process_id) + sizeof(std::uint16_t);
+    for (std::size_t peer = 0; peer < offers.size(); ++peer)
+      if (offers[peer].size() < least + (peer == 0 ? 0 : 1))
+        throw error{errc::system,
+                    concat("the mesh of ranks: the place of ", rank_id{peer}, " came in ",
+                           offers[peer].size(), " bytes, expected more than ", least)};
+  }
 
   [[nodiscard]] static tcp_settings with_port(tcp_settings settings, std::uint16_t port) {
     settings.port = port;
@@ -119,22 +135,41 @@ class tcp_mesh {
     return std::nullopt;
   }
 
-  /// Calls a rank, shakes hands and greets, as far as that goes. Whoever is hung up on calls again.
-  void advance(call& current, std::size_t peer, deadline until) {
-    if (!current.link) current.link = place_.call_at(current.addresses, until);
-    if (!current.link) return;
-    switch (current.link.shake_hands()) {
-      case handshake::more: return;
-      case handshake::done: break;
-      case handshake::closed: current.link = {}; return;
-      default:
-        throw error{errc::system, concat("the mesh of ranks: what answers at ",
-                                         describe_addresses(current.addresses), " is not rank ",
-                                         peer, " of this group")};
+  /// Calls the ranks below this one. A call to a host that does not answer takes a second for each
+  /// address, so the others wait after a call that fails, and callers are heard in between.
+  void advance_all(std::vector<call>& calls, deadline until) {
+    for (std::size_t i = 1; i < rank_; ++i) {
+      const std::size_t peer = 1 + called_last_ % (rank_ - 1);
+      called_last_ = peer;
+      if (links_[peer]) continue;
+      advance(calls[peer], peer, until);
+      if (!links_[peer] && !calls[peer].link) return;
     }
-    const auto bytes = greeting_.encode();
-    // A fresh connection takes these few bytes at once.
-    if (current.link.send(bytes) == static_cast<ssize_t>(bytes.size())) keep(peer, current.link);
+  }
+
+  /// Calls a rank, shakes hands, greets and waits for its answer, as far as that goes. Whoever is
+  /// hung up on calls again.
+  void advance(call& current, std::size_t peer, deadline until) {
+    if (!current.link) current = {current.addresses, place_.call_at(current.addresses, until)};
+    if (!current.link) return;
+    if (!current.has_greeted) {
+      switch (current.link.shake_hands()) {
+        case handshake::more: return;
+        case handshake::done: break;
+        case handshake::closed: current.link = {}; return;
+        default:
+          throw error{errc::system, concat("the mesh of ranks: what answers at ",
+                                           describe_addresses(current.addresses), " is not rank ",
+                                           peer, " of this group")};
+      }
+      const auto bytes = greeting_.encode();
+      // A fresh connection takes these few bytes at once.
+      current.has_greeted = current.link.send(bytes) == static_cast<ssize_t>(bytes.size());
+    }
+    std::byte answer{};
+    const ssize_t got = current.has_greeted ? current.link.receive(std::span{&answer, 1}) : 0;
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got == 1) keep(peer, current.link);
     current.link = {};
   }
 
@@ -143,11 +178,12 @@ class tcp_mesh {
     links_[peer] = std::move(link);
   }
 
-  /// Takes a caller that is a rank above this one. Others are hung up on.
+  /// Takes a caller that is a rank above this one, and answers by a byte. Others are hung up on.
   void take(callers::member& caller) {
     const hello& said = caller.greeting;
     if (said.version == build_version{} && said.size == links_.size() && said.rank > rank_ &&
-        said.rank < links_.size() && said.process == greeting_.process && !links_[said.rank])
+        said.rank < links_.size() && said.process == greeting_.process && !links_[said.rank] &&
+        caller.link.send(std::array{std::byte{1}}) == 1)
       keep(said.rank, caller.link);
   }
 
@@ -174,6 +210,7 @@ class tcp_mesh {
   callers callers_;
   std::vector<unique_fd> listeners_;
   hello greeting_;
+  std::size_t called_last_ = 0;
 };
 
 }  // namespace peerbus::detail
