@@ -301,7 +301,7 @@ def masks():
     try:
         fleet.clear_faults(readmit=True)
     except peerbus.Error as caught:
-        assert caught.code == 9 and "do not come back" in str(caught)
+        assert caught.code == 9 and "Communicator.admit" in str(caught)
     else:
         raise AssertionError("raised nothing")
     check(rank, fleet, {1})

@@ -132,7 +132,9 @@ class expert_weights {
   /// Drops the round that is under way, and those after it. The experts stay where they were before
   /// the round. Collective among the ranks of the view, also after `continue_without_the_dead`,
   /// where groups go on (communicator/communicator.hpp). All ranks call it, also those where no
-  /// round is under way. Cost: one `rank_group::gather`. Throws: as `rank_group::gather`.
+  /// round is under way.
+  /// Cost: one `rank_group::gather`.
+  /// Throws: as `rank_group::gather`.
   void abandon(std::optional<deadline> until = std::nullopt);
 
  private:

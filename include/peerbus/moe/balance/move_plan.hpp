@@ -22,8 +22,8 @@ struct expert_move {
 /// A part of the way from one map of experts to another: what is copied meanwhile, and the map that
 /// holds afterwards.
 struct move_round {
-  std::vector<expert_move> moves;
-  std::vector<std::uint32_t> physical_to_logical;
+  std::vector<expert_move> moves;                  ///< what is copied
+  std::vector<std::uint32_t> physical_to_logical;  ///< the map afterwards
 };
 
 /// Returns the rounds by which each rank comes to hold the experts that `wanted`, [physical
