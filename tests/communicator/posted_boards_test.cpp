@@ -441,7 +441,7 @@ TEST_CASE("what another tells ends the wait for those that have told nothing") {
   const auto all = participants_of(office);
   std::string got;
   all[3]->box->limit(0b0001);  // Its gift reaches rank 0 alone.
-  for (const std::size_t rank : {3, 0, 2})
+  for (const std::size_t rank : {3U, 0U, 2U})
     static_cast<void>(all[rank]->gather(0, deadline::after({}), got));
   // Rank 1 has all but that gift, so that it learns of the end as it waits for it.
   static_cast<void>(all[1]->members->state(rank_id{3}));
