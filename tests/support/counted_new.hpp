@@ -26,12 +26,24 @@ namespace detail {
 
 }  // namespace test
 
-// The nothrow and array forms of the standard library call these.
+// The array forms of the standard library call these, and so do the nothrow ones, but not those of
+// a sanitizer.
 void* operator new(std::size_t bytes) {
   return test::detail::counted(bytes, alignof(std::max_align_t));
 }
 void* operator new[](std::size_t bytes) {
   return test::detail::counted(bytes, alignof(std::max_align_t));
+}
+// `std::stable_sort` takes its memory by this one, and gives it back by the plain operator delete.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return test::detail::counted(bytes, alignof(std::max_align_t));
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+void* operator new[](std::size_t bytes, const std::nothrow_t& without) noexcept {
+  return operator new(bytes, without);
 }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return test::detail::counted(bytes, static_cast<std::size_t>(alignment));
