@@ -14,6 +14,7 @@
 #include "moe/balance_loads.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
+#include "support/sanitized.hpp"
 
 namespace balance_test {
 
@@ -117,7 +118,7 @@ TEST_CASE("EPLB gives the published plans") {
 
 TEST_CASE("EPLB: each plan is complete, and a group stays in one node") {
   oracle::random numbers{11};
-  for (std::size_t i = 0; i < 1000; ++i) {
+  for (std::size_t i = 0; i < test::repetitions(1000); ++i) {
     const std::size_t nodes = std::size_t{1} << numbers.below(3);
     const std::size_t groups = nodes * (1 + numbers.below(4));
     const std::size_t group_experts = 1 + numbers.below(8);
@@ -170,7 +171,7 @@ TEST_CASE("EPLB refuses what it cannot plan") {
 
 TEST_CASE("spread: every plan is complete, and no rank holds an expert twice") {
   oracle::random numbers{12};
-  for (std::size_t i = 0; i < 2000; ++i) {
+  for (std::size_t i = 0; i < test::repetitions(2000); ++i) {
     const std::size_t experts = 1 + numbers.below(64);
     const std::size_t ranks = 1 + numbers.below(16);
     const std::size_t least = (experts + ranks - 1) / ranks;
@@ -241,7 +242,7 @@ TEST_CASE("spread refuses what it cannot fill") {
 TEST_CASE("incremental: plans keep the rules, the budget, and the slots of experts that stay") {
   oracle::random numbers{13};
   std::size_t changed = 0;
-  for (std::size_t i = 0; i < 2000; ++i) {
+  for (std::size_t i = 0; i < test::repetitions(2000); ++i) {
     const std::size_t experts = 2 + numbers.below(48);
     const std::size_t ranks = 2 + numbers.below(12);
     const std::size_t least = (experts + ranks - 1) / ranks;
@@ -273,7 +274,7 @@ TEST_CASE("incremental: plans keep the rules, the budget, and the slots of exper
       REQUIRE(map_of(found.plan) == old);
     }
   }
-  CHECK(changed > 500);
+  CHECK(changed > test::repetitions(2000) / 4);
 }
 
 TEST_CASE("incremental: a larger budget never gives less, and none changes nothing") {
@@ -301,7 +302,7 @@ TEST_CASE("incremental: a larger budget never gives less, and none changes nothi
 TEST_CASE("incremental: with fixed slots, plans are legal for UltraEP") {
   oracle::random numbers{14};
   std::size_t changed = 0;
-  for (std::size_t i = 0; i < 2000; ++i) {
+  for (std::size_t i = 0; i < test::repetitions(2000); ++i) {
     const std::size_t ranks = 2 + numbers.below(15);
     const std::size_t masters = 1 + numbers.below(4);
     const std::size_t spares = 1 + numbers.below(std::min<std::size_t>(2, masters * (ranks - 1)));
@@ -329,7 +330,7 @@ TEST_CASE("incremental: with fixed slots, plans are legal for UltraEP") {
     REQUIRE(balance(loads, found.plan.physical_to_logical(), ranks) >=
             balance(loads, old, ranks) - 1e-4);
   }
-  CHECK(changed > 1000);
+  CHECK(changed > test::repetitions(2000) / 2);
 }
 
 TEST_CASE("incremental refuses an illegal old map") {
