@@ -34,10 +34,9 @@
 
 #include "support/statistics.hpp"
 
-namespace micro::hosts_recovery_bench {
+namespace micro::recovery::two_hosts {
 namespace {
 
-using namespace recovery;
 using std::chrono::microseconds;
 using server = recovery::server<peerbus::planes<peerbus::unified_bus, peerbus::fabric>>;
 
@@ -134,5 +133,5 @@ void measure(benchmark::State& state, std::size_t ranks) {
 }();
 
 }  // namespace
-}  // namespace micro::hosts_recovery_bench
+}  // namespace micro::recovery::two_hosts
 #endif

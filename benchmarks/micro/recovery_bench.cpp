@@ -35,11 +35,10 @@
 #include "support/clock.hpp"
 #include "support/statistics.hpp"
 
-namespace micro::recovery_bench {
+namespace micro::recovery::one_host {
 namespace {
 
 using std::chrono::microseconds;
-using namespace recovery;
 using server = recovery::server<peerbus::unified_bus>;
 
 /// One rank's part; `victim` is killed after `delay`.
@@ -189,4 +188,4 @@ void measure_return(benchmark::State& state, std::size_t ranks) {
 }();
 
 }  // namespace
-}  // namespace micro::recovery_bench
+}  // namespace micro::recovery::one_host

@@ -98,7 +98,7 @@ class set_view {
 
   /// Returns entry `i` of the array of the batch at `offset`. An entry has `bytes` bytes.
   [[nodiscard]] std::byte* at(std::size_t offset, std::size_t i, std::size_t bytes) const noexcept {
-    return base_ + offset + i * bytes;
+    return base_ + offset + i * bytes;  // NOLINT(clang-analyzer-core.NullPointerArithm): set
   }
 
  private:

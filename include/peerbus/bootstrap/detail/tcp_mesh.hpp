@@ -190,6 +190,7 @@ class tcp_mesh {
   /// Waits for bytes or callers, and takes the ranks that have called.
   void wait_for(const std::vector<call>& calls, deadline until) {
     std::vector<pollfd> entries;
+    entries.reserve(listeners_.size() + callers_.size() + calls.size());
     for (const unique_fd& listener : listeners_) entries.push_back({listener.get(), POLLIN, 0});
     callers_.append_entries(entries);
     const std::size_t heard = listeners_.size();

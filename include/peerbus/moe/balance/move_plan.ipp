@@ -165,13 +165,13 @@ class move_planner {
                            move_round& round) {
     std::vector<std::size_t> given(places.ranks());
     for (expert_move& move : round.moves) {
-      std::optional<std::uint32_t> best;
+      auto best = static_cast<std::uint32_t>(old.size());
       for (std::uint32_t p = 0; p < old.size(); ++p) {
         if (old[p] != move.expert || places.is_gone(rank_id{places.holder(p)})) continue;
-        if (!best || given[places.holder(p)] < given[places.holder(*best)]) best = p;
+        if (best == old.size() || given[places.holder(p)] < given[places.holder(best)]) best = p;
       }
-      move.from = *best;
-      ++given[places.holder(*best)];
+      move.from = best;
+      ++given[places.holder(best)];
     }
   }
 
