@@ -214,11 +214,11 @@ bool exchange<Transport, Codec, Layout>::count_rows(moe::ticket ticket,
                                         " entries, expected physical experts, ",
                                         experts.physical_experts())};
   if (!layout_by_rank<Layout> && !of_blocks.empty()) {
-    std::ranges::copy(of_blocks, rows.begin());
+    std::copy(of_blocks.begin(), of_blocks.end(), rows.begin());
     return true;
   }
   const detail::batch& batch = parts_->core.batch_of("count_rows", ticket);
-  std::ranges::fill(rows, 0U);
+  std::fill(rows.begin(), rows.end(), 0U);
   rows_[parts_->batches.set_of(batch)].count_rows(
       batch.arriving, rows.subspan(experts.first(comm_.rank()), experts.count(comm_.rank())));
   return false;

@@ -36,14 +36,17 @@ PEERBUS_INLINE expert_map::expert_map(const exchange_config& config, std::size_t
 
 PEERBUS_INLINE void expert_map::lose(const std::vector<bool>& gone) {
   std::vector<bool> lost(experts());
-  for (std::size_t e = 0; e < lost.size(); ++e)
-    lost[e] = std::ranges::all_of(replicas(e), [&](std::uint32_t p) { return gone[holders_[p]]; });
+  for (std::size_t e = 0; e < lost.size(); ++e) {
+    const auto all = replicas(e);
+    lost[e] =
+        std::all_of(all.begin(), all.end(), [&](std::uint32_t p) { return gone[holders_[p]]; });
+  }
   gone_ = gone;
   lost_ = std::move(lost);
 }
 
 PEERBUS_INLINE void expert_map::install(expert_map&& other) noexcept {
-  std::ranges::copy(other.logical_, logical_.begin());
+  std::copy(other.logical_.begin(), other.logical_.end(), logical_.begin());
   replica_starts_ = std::move(other.replica_starts_);
   replicas_ = std::move(other.replicas_);
   gone_ = std::move(other.gone_);

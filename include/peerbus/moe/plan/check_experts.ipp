@@ -62,7 +62,7 @@ class expert_checks {
         before = p;
       }
     }
-    const auto missing = std::ranges::find(latest, nowhere);
+    const auto missing = std::find(latest.begin(), latest.end(), nowhere);
     if (missing != latest.end())
       return wrong({"physical_to_logical lacks expert ", missing - latest.begin(),
                     ", expected each expert at least once"});
@@ -133,7 +133,7 @@ class expert_checks {
                       ", but that physical expert is vacant, expected 0"});
       has_quota[logical(p)] = true;
     }
-    const auto without = std::ranges::find(has_quota, false);
+    const auto without = std::find(has_quota.begin(), has_quota.end(), false);
     if (without != has_quota.end())
       return wrong({"replicas.quotas are 0 for all replicas of expert ",
                     without - has_quota.begin(), ", expected one that is not"});

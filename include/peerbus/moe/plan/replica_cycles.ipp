@@ -38,13 +38,14 @@ PEERBUS_INLINE void replica_cycles::add(const expert_map& map, const replica_cho
   if (left.empty()) left.assign(all.begin(), all.end());
   if (wanted.policy == replica_policy::weighted) return add_by_quotas(left, wanted.quotas);
   if (wanted.policy == replica_policy::fixed &&
-      std::ranges::find(left, wanted.chosen[expert]) != left.end()) {
+      std::find(left.begin(), left.end(), wanted.chosen[expert]) != left.end()) {
     entries_.push_back(wanted.chosen[expert]);
     return;
   }
   if (wanted.policy != replica_policy::round_robin) {
     const auto distance = [&](std::uint32_t p) { return wanted.distances[map.holder(p)]; };
-    const std::uint32_t least = distance(*std::ranges::min_element(left, {}, distance));
+    std::uint32_t least = distance(left.front());
+    for (const std::uint32_t p : left) least = std::min(least, distance(p));
     std::erase_if(left, [&](std::uint32_t p) { return distance(p) != least; });
     if (wanted.policy == replica_policy::fixed) left.resize(1);
   }
@@ -60,11 +61,15 @@ PEERBUS_INLINE void replica_cycles::add_by_quotas(std::span<const std::uint32_t>
     std::int64_t credit;
   };
   std::vector<share> shares;
-  shares.reserve(replicas.size());
+  const auto by_remainder = [](const share& a, const share& b) {
+    return a.remainder < b.remainder;
+  };
+  const auto by_credit = [](const share& a, const share& b) { return a.credit < b.credit; };
   std::uint64_t unit = 0;
   std::uint64_t sum = 0;
   // If only replicas without quota are left, they share equally.
-  const bool any = std::ranges::any_of(replicas, [&](std::uint32_t p) { return quotas[p] != 0; });
+  const bool any = std::any_of(replicas.begin(), replicas.end(),
+                               [&](std::uint32_t p) { return quotas[p] != 0; });
   for (const std::uint32_t p : replicas) {
     shares.push_back({p, any ? quotas[p] : 1U, 0, 0});
     unit = std::gcd(unit, shares.back().turns);
@@ -81,7 +86,7 @@ PEERBUS_INLINE void replica_cycles::add_by_quotas(std::span<const std::uint32_t>
     std::uint64_t given = 0;
     for (const share& each : shares) given += each.turns;
     for (; given < most_turns; ++given) {
-      share& most = *std::ranges::max_element(shares, {}, &share::remainder);
+      share& most = *std::max_element(shares.begin(), shares.end(), by_remainder);
       ++most.turns;
       most.remainder = 0;
     }
@@ -90,7 +95,7 @@ PEERBUS_INLINE void replica_cycles::add_by_quotas(std::span<const std::uint32_t>
   // Who has waited for the most turns is next, so that the turns of a replica are spread.
   for (std::uint64_t turn = 0; turn < turns; ++turn) {
     for (share& each : shares) each.credit += static_cast<std::int64_t>(each.turns);
-    share& next = *std::ranges::max_element(shares, {}, &share::credit);
+    share& next = *std::max_element(shares.begin(), shares.end(), by_credit);
     next.credit -= static_cast<std::int64_t>(turns);
     entries_.push_back(next.replica);
   }
