@@ -127,7 +127,9 @@ class communicator : public rank_group {
   [[nodiscard]] std::vector<std::byte> gather_in_view(std::string_view doing,
                                                       std::span<const std::byte> own,
                                                       deadline until) override;
-  [[nodiscard]] bool gathers_in_view() const noexcept override { return agreement_.has_value(); }
+  void end_together(std::string_view doing, deadline until) override {
+    if (agreement_) static_cast<void>(gather_in_view(doing, {}, until));
+  }
 
  private:
   static constexpr std::size_t barrier_rounds(std::size_t ranks) noexcept {

@@ -148,8 +148,11 @@ class rank_group {
   [[nodiscard]] virtual std::vector<std::byte> gather_in_view(std::string_view doing,
                                                               std::span<const std::byte> own,
                                                               deadline until);
-  /// Returns whether the group may go on in a later view, so that `gather_in_view` works.
-  [[nodiscard]] virtual bool gathers_in_view() const noexcept { return false; }
+  /// Ends a collective that changes what a later view goes on with: either all members that live
+  /// come to its end, or all throw, though a rank dies meanwhile. Collective among the members.
+  /// Where groups do not go on, it does nothing.
+  /// Throws: as `gather_in_view`.
+  virtual void end_together(std::string_view /*doing*/, deadline /*until*/) {}
   /// Returns "rank 3 died" or the like, for messages. Empty if all ranks are there and can be
   /// reached.
   [[nodiscard]] virtual std::string missing() const = 0;

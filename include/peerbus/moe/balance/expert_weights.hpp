@@ -138,20 +138,20 @@ class expert_weights {
   void abandon(std::optional<deadline> until = std::nullopt);
 
  private:
-  /// What a rank says of the round in `commit`.
+  /// The answer of a rank in `commit`.
   enum class state : std::uint64_t { waits = 0, has_all = 1, has_wrong = 2 };
   struct canary;
   struct outgoing {
     rank_id peer;
     std::size_t source;  ///< offsets of the places in the window
     std::size_t target;
-    std::uint64_t number;  ///< of the move among all of this rank to the peer
+    std::uint64_t number;  ///< of the move among all, which its signal has
   };
   struct incoming {
     rank_id peer;
     std::size_t target;
     std::uint32_t expert;
-    std::uint64_t number;  ///< of the move among all of the peer to this rank
+    std::uint64_t number;
   };
 
   expert_weights(rank_group& group, const expert_map& placement, expert_tensors shape,
@@ -167,6 +167,8 @@ class expert_weights {
   void number_places();
   /// Returns the configuration of an exchange whose experts have these places.
   [[nodiscard]] exchange_config config_of(std::span<const std::uint32_t> table) const noexcept;
+  /// Forgets what this rank sends and awaits.
+  void forget_round() noexcept;
   /// Works out what this rank sends and awaits in the first of `rounds_`.
   void set_up_round();
   [[nodiscard]] state arrivals(deadline until) noexcept;
@@ -182,14 +184,13 @@ class expert_weights {
   std::vector<std::uint32_t> places_;  ///< of each physical expert, within its rank's part
   std::vector<std::vector<std::uint32_t>> free_;  ///< places of each rank that no expert has
   std::vector<move_round> rounds_;
-  std::vector<outgoing> leaving_;          ///< in this round
-  std::vector<incoming> arriving_;         ///< likewise
-  std::size_t sent_ = 0;                   ///< of `leaving_`
-  std::size_t sent_bytes_ = 0;             ///< of the next
-  std::vector<std::uint64_t> moves_to_;    ///< [ranks], in all rounds, also those that were dropped
-  std::vector<std::uint64_t> moves_from_;  ///< likewise
+  std::vector<outgoing> leaving_;   ///< in this round
+  std::vector<incoming> arriving_;  ///< likewise
+  std::size_t sent_ = 0;            ///< of `leaving_`
+  std::size_t sent_bytes_ = 0;      ///< of the next
+  std::uint64_t moves_ = 0;         ///< of all ranks, in all rounds, also those that were dropped
   std::uint64_t commits_ = 0;
-  std::unique_ptr<any_window> memory_;  ///< signal r: moves of rank r that are complete
+  std::unique_ptr<any_window> memory_;  ///< signal r: the latest move of rank r that is complete
   std::unique_ptr<any_window>
       control_;  ///< signals r and ranks + r: state of r in every second commit
 };

@@ -29,12 +29,7 @@ struct expert_weights::canary {
 PEERBUS_INLINE expert_weights::expert_weights(rank_group& group, const expert_map& placement,
                                               expert_tensors shape, window_source make_window,
                                               deadline until)
-    : group_{&group},
-      shape_{std::move(shape)},
-      experts_{placement},
-      free_(group.size()),
-      moves_to_(group.size()),
-      moves_from_(group.size()) {
+    : group_{&group}, shape_{std::move(shape)}, experts_{placement}, free_(group.size()) {
   using peerbus::detail::concat;
   std::vector<declared> values;
   detail::expert_tables tables;
@@ -139,7 +134,6 @@ expert_weights::config_of(std::span<const std::uint32_t> table) const noexcept {
 
 PEERBUS_INLINE std::size_t expert_weights::begin(std::span<const std::uint32_t> wanted,
                                                  std::optional<deadline> until) {
-  using peerbus::detail::concat;
   const deadline limit = until.value_or(group_->default_deadline());
   std::vector<move_round> planned;
   detail::expert_tables tables;
@@ -148,12 +142,8 @@ PEERBUS_INLINE std::size_t expert_weights::begin(std::span<const std::uint32_t> 
     if (is_moving())
       throw error{errc::invalid_argument,
                   "expert_weights: moves are under way, expected them to have ended"};
-    if (wanted.size() != experts_.physical_experts())
-      throw error{errc::invalid_argument,
-                  concat("expert_weights: physical_to_logical has ", wanted.size(),
-                         " entries, expected physical experts, ", experts_.physical_experts())};
     if (auto problem =
-            detail::objection_to_experts("expert_weights", config_of(wanted), group_->size()))
+            detail::objection_to_new_places("expert_weights", config_of(wanted), experts_))
       throw error{*problem};
     if (std::ranges::count(group_->view().gone(), true) != 0) experts_.lose(group_->view().gone());
     planned = plan_moves(experts_, wanted, shape_.spare);
@@ -161,28 +151,29 @@ PEERBUS_INLINE std::size_t expert_weights::begin(std::span<const std::uint32_t> 
     tables.declare(values);
   });
   detail::agree_with_tables(*group_, "expert_weights: begin", values, tables, limit, objection);
-  // If a rank dies meanwhile, some have come to the end of the agreement, and others have not.
-  if (group_->gathers_in_view())
-    static_cast<void>(group_->gather_in_view("expert_weights: begin", {}, limit));
+  group_->end_together("expert_weights: begin", limit);
   rounds_ = std::move(planned);
   if (is_moving()) set_up_round();
   return rounds_.size();
 }
 
-PEERBUS_INLINE void expert_weights::set_up_round() {
+PEERBUS_INLINE void expert_weights::forget_round() noexcept {
   leaving_.clear();
   arriving_.clear();
   sent_ = sent_bytes_ = 0;
+}
+
+PEERBUS_INLINE void expert_weights::set_up_round() {
+  forget_round();
   const rank_id own = group_->rank();
   std::vector<std::size_t> taken(group_->size());  // of the free places of each rank
   for (const expert_move& move : rounds_.front().moves) {
     const rank_id from{experts_.holder(move.from)};
     const rank_id to{experts_.holder(move.to)};
-    const std::uint32_t place = free_[to.index()][taken[to.index()]++];
-    const std::size_t target = place * place_bytes_;
-    if (from == own)
-      leaving_.push_back({to, offset_of(move.from), target, ++moves_to_[to.index()]});
-    if (to == own) arriving_.push_back({from, target, move.expert, ++moves_from_[from.index()]});
+    const std::size_t target = free_[to.index()][taken[to.index()]++] * place_bytes_;
+    ++moves_;
+    if (from == own) leaving_.push_back({to, offset_of(move.from), target, moves_});
+    if (to == own) arriving_.push_back({from, target, move.expert, moves_});
   }
 }
 
@@ -270,9 +261,7 @@ PEERBUS_INLINE bool expert_weights::finish_round() {
 PEERBUS_INLINE void expert_weights::abandon(std::optional<deadline> until) {
   // Nobody puts into the free places any more once all have come here.
   rounds_.clear();
-  leaving_.clear();
-  arriving_.clear();
-  sent_ = sent_bytes_ = 0;
+  forget_round();
   static_cast<void>(memory_->settle());
   bootstrap::contribution own;
   peerbus::detail::append_bytes(own.bytes, &commits_, sizeof commits_);

@@ -23,12 +23,7 @@ inline std::optional<error> objection_to_new(const exchange_config& config,
     return error{errc::invalid_argument,
                  concat("install_experts: dispatch ", under_way->number, " is ",
                         describe(under_way->reached), ", expected all batches to be combined")};
-  if (const std::size_t given = config.physical_to_logical.size();
-      given != present.physical_experts())
-    return error{errc::invalid_argument,
-                 concat("install_experts: physical_to_logical has ", given,
-                        " entries, expected physical experts, ", present.physical_experts())};
-  return objection_to_experts("install_experts", config, present.ranks());
+  return objection_to_new_places("install_experts", config, present);
 }
 
 PEERBUS_INLINE void exchange_core::install_experts(
@@ -52,9 +47,7 @@ PEERBUS_INLINE void exchange_core::install_experts(
   };
   if (auto problem = objection_of("the experts of an exchange", prepare)) objection = problem;
   agree_with_tables(group(), "install_experts", values, tables, until, objection);
-  // If a rank dies meanwhile, some have come to the end of the agreement, and others have not.
-  if (group().gathers_in_view())
-    static_cast<void>(group().gather_in_view("install_experts", {}, until));
+  group().end_together("install_experts", until);
   parts_.batches.router().install(std::move(*next));
   parts_.batches.forget_all();
 }

@@ -9,6 +9,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
+#include <peerbus/moe/expert_map.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -17,6 +18,11 @@ namespace peerbus::moe::detail {
 /// possible. `doing` begins the text.
 std::optional<error> objection_to_experts(std::string_view doing, const exchange_config& config,
                                           std::size_t ranks);
+
+/// Does as `objection_to_experts` for experts that take the places of those of `present`, so that
+/// `config.physical_to_logical` has as many entries.
+std::optional<error> objection_to_new_places(std::string_view doing, const exchange_config& config,
+                                             const expert_map& present);
 
 /// Returns whether `ranks` ranks have other numbers of physical experts than if the logical experts
 /// were dealt out equally. `config` has been checked.

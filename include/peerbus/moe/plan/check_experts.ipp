@@ -154,4 +154,16 @@ PEERBUS_INLINE std::optional<error> objection_to_experts(std::string_view doing,
   return checks.of_choice();
 }
 
+PEERBUS_INLINE std::optional<error> objection_to_new_places(std::string_view doing,
+                                                            const exchange_config& config,
+                                                            const expert_map& present) {
+  if (const std::size_t given = config.physical_to_logical.size();
+      given != present.physical_experts())
+    return error{errc::invalid_argument,
+                 peerbus::detail::concat(doing, ": physical_to_logical has ", given,
+                                         " entries, expected physical experts, ",
+                                         present.physical_experts())};
+  return objection_to_experts(doing, config, present.ranks());
+}
+
 }  // namespace peerbus::moe::detail
