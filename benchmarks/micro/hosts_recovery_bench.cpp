@@ -7,16 +7,11 @@
 #include "recovery.hpp"
 
 #if PEERBUS_BENCH_TCP && PEERBUS_BENCH_FABRIC
-#include <algorithm>
-#include <array>
 #include <chrono>
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -25,14 +20,11 @@
 #include <benchmark/benchmark.h>
 
 #include <peerbus/bootstrap/by_all_gather.hpp>
-#include <peerbus/bootstrap/local.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/communicator/survivors.hpp>
 #include <peerbus/transport/fabric.hpp>
 #include <peerbus/transport/planes.hpp>
 #include <peerbus/transport/unified_bus.hpp>
-
-#include "support/statistics.hpp"
 
 namespace micro::recovery::two_hosts {
 namespace {
@@ -81,12 +73,7 @@ void serve(peerbus::bootstrap& boot, std::size_t victim, microseconds delay, rep
         return;
       }
       mine->serve_batch();
-      if (me != victim || killer.joinable()) continue;
-      killer = std::thread{[&] {
-        std::this_thread::sleep_for(delay);
-        told.killed_at = now();
-        ::raise(SIGKILL);
-      }};
+      if (me == victim && !killer.joinable()) killer = die_after(delay, told);
     } catch (const peerbus::error& problem) {
       if (problem.code() != peerbus::errc::peer_dead) throw;
       is_whole = false;
@@ -96,31 +83,7 @@ void serve(peerbus::bootstrap& boot, std::size_t victim, microseconds delay, rep
 }
 
 void measure(benchmark::State& state, std::size_t ranks) {
-  std::array<std::vector<double>, stages> times;
-  std::uint64_t round = 0;
-  for (auto _ : state) {
-    try {
-      const shared_report told;
-      // A hash spreads the moments over 20 ms, and the victims over all ranks, the first included.
-      const std::uint64_t drawn = (++round * 0x9e37'79b9'7f4a'7c15U) >> 32U;
-      const std::size_t victim = drawn % ranks;
-      const int status = peerbus::run_local(ranks, [&](peerbus::bootstrap& boot) {
-        serve(boot, victim, microseconds{drawn / ranks % 20'000}, *told.at);
-      });
-      if (status != 128 + SIGKILL)
-        throw std::runtime_error{"expected the victim to be killed alone"};
-      const auto reached = slowest(*told.at, ranks, victim);
-      for (std::size_t stage = 0; stage < stages; ++stage) times[stage].push_back(reached[stage]);
-      state.SetIterationTime(reached[stages - 1] / 1e3);
-    } catch (const std::exception& problem) {
-      return state.SkipWithError(problem.what());
-    }
-  }
-  constexpr std::array names{"noticed_ms", "agreed_ms", "remade_ms", "served_ms"};
-  for (std::size_t stage = 0; stage < stages; ++stage)
-    state.counters[names[stage]] = bench::median(times[stage]);
-  state.counters["worst_ms"] =
-      *std::max_element(times[stages - 1].begin(), times[stages - 1].end());
+  measure_deaths(state, ranks, serve, "remade_ms");
 }
 
 [[maybe_unused]] const bool registered = [] {

@@ -6,21 +6,29 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <new>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include <benchmark/benchmark.h>
+
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/local.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/moe/exchange.hpp>
 
 #include "support/clock.hpp"
+#include "support/statistics.hpp"
 
 /// Ranks that serve batches until one of them dies.
 namespace micro::recovery {
@@ -114,6 +122,46 @@ inline std::array<double, stages> slowest(const report& told, std::size_t ranks,
     times[stage] = bench::nanoseconds(bench::clock::duration{last - told.killed_at.load()}) / 1e6;
   }
   return times;
+}
+
+/// Kills this process after `delay`.
+inline std::thread die_after(std::chrono::microseconds delay, report& told) {
+  return std::thread{[delay, &told] {
+    std::this_thread::sleep_for(delay);
+    told.killed_at = now();
+    ::raise(SIGKILL);
+  }};
+}
+
+/// Calls `serve(boot, victim, delay, told)` on `ranks` processes in each round, of which the victim
+/// dies. The third stage has the name `third`.
+template <class Serve>
+void measure_deaths(benchmark::State& state, std::size_t ranks, Serve serve, const char* third) {
+  std::array<std::vector<double>, stages> times;
+  std::uint64_t round = 0;
+  for (auto _ : state) {
+    try {
+      const shared_report told;
+      // A hash spreads the moments over 20 ms, and the victims over all ranks, the first included.
+      const std::uint64_t drawn = (++round * 0x9e37'79b9'7f4a'7c15U) >> 32U;
+      const std::size_t victim = drawn % ranks;
+      const int status = peerbus::run_local(ranks, [&](peerbus::bootstrap& boot) {
+        serve(boot, victim, std::chrono::microseconds{drawn / ranks % 20'000}, *told.at);
+      });
+      if (status != 128 + SIGKILL)
+        throw std::runtime_error{"expected the victim to be killed alone"};
+      const auto reached = slowest(*told.at, ranks, victim);
+      for (std::size_t stage = 0; stage < stages; ++stage) times[stage].push_back(reached[stage]);
+      state.SetIterationTime(reached[stages - 1] / 1e3);
+    } catch (const std::exception& problem) {
+      return state.SkipWithError(problem.what());
+    }
+  }
+  const std::array names{"noticed_ms", "agreed_ms", third, "served_ms"};
+  for (std::size_t stage = 0; stage < stages; ++stage)
+    state.counters[names[stage]] = bench::median(times[stage]);
+  state.counters["noticed_p99_ms"] = bench::summarise(times[0]).p99;
+  state.counters["worst_ms"] = std::ranges::max(times[stages - 1]);
 }
 
 }  // namespace micro::recovery

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -49,12 +48,7 @@ void serve(peerbus::bootstrap& boot, std::size_t victim, microseconds delay, rep
   mine.serve_batch();
   comm.barrier();
   std::thread killer;
-  if (me == victim)
-    killer = std::thread{[&] {
-      std::this_thread::sleep_for(delay);
-      told.killed_at = now();
-      ::raise(SIGKILL);
-    }};
+  if (me == victim) killer = die_after(delay, told);
   auto& reached = told.reached[me];
   for (bool is_whole = true;;) {
     try {
@@ -115,33 +109,7 @@ void take_in(peerbus::bootstrap& boot, std::size_t newcomer, microseconds delay,
 }
 
 void measure(benchmark::State& state, std::size_t ranks) {
-  std::array<std::vector<double>, stages> times;
-  std::uint64_t round = 0;
-  for (auto _ : state) {
-    try {
-      const shared_report told;
-      // A hash spreads the moments over 20 ms, and the victims over all ranks, the first included.
-      const std::uint64_t drawn = (++round * 0x9e37'79b9'7f4a'7c15U) >> 32U;
-      const std::size_t victim = drawn % ranks;
-      const int status = peerbus::run_local(ranks, [&](peerbus::bootstrap& boot) {
-        serve(boot, victim, microseconds{drawn / ranks % 20'000}, *told.at);
-      });
-      if (status != 128 + SIGKILL)
-        throw std::runtime_error{"expected the victim to be killed alone"};
-      const auto reached = slowest(*told.at, ranks, victim);
-      for (std::size_t stage = 0; stage < stages; ++stage) times[stage].push_back(reached[stage]);
-      state.SetIterationTime(times[stages - 1].back() / 1e3);
-    } catch (const std::exception& problem) {
-      return state.SkipWithError(problem.what());
-    }
-  }
-  constexpr std::array names{"noticed_ms", "agreed_ms", "resumed_ms", "served_ms"};
-  for (std::size_t stage = 0; stage < stages; ++stage)
-    state.counters[names[stage]] = bench::median(times[stage]);
-  std::sort(times[0].begin(), times[0].end());
-  state.counters["noticed_p99_ms"] = times[0][(times[0].size() - 1) * 99 / 100];
-  state.counters["worst_ms"] =
-      *std::max_element(times[stages - 1].begin(), times[stages - 1].end());
+  measure_deaths(state, ranks, serve, "resumed_ms");
 }
 
 void measure_return(benchmark::State& state, std::size_t ranks) {
