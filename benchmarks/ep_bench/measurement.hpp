@@ -323,8 +323,8 @@ class measurement {
   }
 
   /// Returns how the rows of experts spread over the ranks.
-  [[nodiscard]] expert_load load() const {
-    expert_load found;
+  [[nodiscard]] rank_load load() const {
+    rank_load found;
     for (std::size_t rank = 0; rank < truth_.ranks(); ++rank) {
       const auto rows = static_cast<double>(truth_.expert_rows(rank));
       found.most_rows = std::max(found.most_rows, rows);

@@ -57,7 +57,7 @@ struct plane_counts {
 };
 
 /// How the rows that experts work on spread over the ranks.
-struct expert_load {
+struct rank_load {
   double most_rows = 0;  ///< of a rank
   double mean_rows = 0;
 
@@ -83,7 +83,7 @@ struct outcome {
   std::vector<double> signal_one_way_ns;
   floor_kind floor = floor_kind::copies;
   std::size_t phases = 1;  ///< of a dispatch, each of which needs a signal's way
-  expert_load load;
+  rank_load load;
   bool crowded = false;                ///< more ranks than cores
   core_use dispatch_core;              ///< of rank 0, if crowded
   core_use combine_core;               ///< of rank 0, if crowded
