@@ -67,7 +67,7 @@ struct group_wait {
 [[nodiscard]] const char* name_of(operation_phase phase) noexcept;
 ///@}
 
-/// What a rank was last seen doing: its latest wait for others, as others see it.
+/// The latest wait of a rank for others, as others see it.
 struct activity {
   group_wait wait;                 ///< the latest wait that it began
   bool is_over = false;            ///< whether what it waited for has come

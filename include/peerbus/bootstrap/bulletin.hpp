@@ -25,7 +25,7 @@ class bulletin {
   /// The most bytes of a message.
   static constexpr std::size_t most_bytes = std::size_t{1} << 12U;
 
-  /// Who reads a channel. The functions are called by one thread at a time, must not call the
+  /// The reader of a channel. The functions are called by one thread at a time, must not call the
   /// bulletin, and may not throw.
   struct reader {
     /// Takes a message of rank `from`.

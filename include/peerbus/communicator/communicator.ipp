@@ -149,7 +149,8 @@ const group_view& communicator<Transport>::continue_without(std::span<const rank
                                                             deadline until) {
   static_cast<void>(agreement("continue_without"));
   if (posted_) {
-    // What has no memory in common cannot be written by who lives, so that only their word counts.
+    // Ranks that share no memory cannot write into each other's, so the word of the others is
+    // enough.
     std::vector<rank_id> running;
     for (const rank_id peer : evicted)
       if (peer.index() >= size() || peer == rank() || members()->state(peer) == rank_state::running)

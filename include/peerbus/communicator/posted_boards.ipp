@@ -12,7 +12,7 @@
 
 namespace peerbus::detail {
 
-/// What a message about a board begins with. Numbers have the byte order of the hosts, which the
+/// The head of a message about a board. Numbers have the byte order of the hosts, which the
 /// ranks have compared when they met.
 struct board_post {
   /// `told` comes after all of an owner that has ended, and `told_all` after all of a sender that

@@ -15,7 +15,7 @@
 
 namespace peerbus::detail {
 
-/// How one member of a view fared in a step that all take, as it tells the others.
+/// The outcome of a step that all members of a view take, on one of them, as it tells the others.
 class verdict {
  public:
   verdict() = default;

@@ -10,7 +10,7 @@
 
 namespace peerbus::moe {
 
-/// What `plan_incremental` may do.
+/// The limits of `plan_incremental`.
 struct incremental_limits {
   double least_gain = 0.01;            ///< of balancedness; below it the old map stays
   std::size_t most_moves = SIZE_MAX;   ///< experts that come to a rank that does not hold them

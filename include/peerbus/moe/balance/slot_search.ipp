@@ -145,7 +145,7 @@ PEERBUS_INLINE void slot_search::look_for_copy(std::uint32_t hot, std::int64_t b
   for (const spare& from : spares_) {
     const std::int64_t added = share - from.share;
     const std::int64_t change = relief + added * (2 * from.load + added) + from.change;
-    // What ranks that hold both experts save at most. Few candidates are looked at further.
+    // The most that ranks save which hold both experts. Few candidates are looked at further.
     const std::int64_t saved = 2 * from.more * less * std::min(count, from.others);
     if (!can_beat(change - saved, best) || from.load + added >= limit) continue;
     const std::size_t rank = ranks_[from.slot];
