@@ -16,9 +16,9 @@
 
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/balance/expert_load.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
-#include <peerbus/moe/expert_load.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/plan/replica_cycles.hpp>
 #include <peerbus/transport/unified_bus.hpp>
@@ -66,9 +66,9 @@ void replica_choice(benchmark::State& state) {
     benchmark::DoNotOptimize(chosen.data());
     benchmark::ClobberMemory();
   }
-  state.counters["per_slot"] =
-      benchmark::Counter(static_cast<double>(state.iterations() * chosen.size()),
-                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["per_slot"] = benchmark::Counter(
+      static_cast<double>(state.iterations()) * static_cast<double>(chosen.size()),
+      benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 
 void dispatch_with_replicas(benchmark::State& state) {

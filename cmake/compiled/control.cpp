@@ -69,6 +69,7 @@
 #include <peerbus/core/trials.ipp>
 #include <peerbus/core/wait_readable.ipp>
 #include <peerbus/moe/balance/eplb.ipp>
+#include <peerbus/moe/balance/expert_load.ipp>
 #include <peerbus/moe/balance/expert_weights.ipp>
 #include <peerbus/moe/balance/incremental.ipp>
 #include <peerbus/moe/balance/load.ipp>
@@ -91,7 +92,6 @@
 #include <peerbus/moe/engine/resume.ipp>
 #include <peerbus/moe/engine/set_up.ipp>
 #include <peerbus/moe/engine/use_index.ipp>
-#include <peerbus/moe/expert_load.ipp>
 #include <peerbus/moe/expert_map.ipp>
 #include <peerbus/moe/path/copy_targets.ipp>
 #include <peerbus/moe/path/staged_copies.ipp>

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -369,7 +370,7 @@ TEST_CASE("loads of ranks and balancedness") {
   CHECK(peerbus::moe::balancedness(std::vector<double>{3, 5}) == 0.8);
   CHECK(peerbus::moe::balancedness(std::vector<double>{0, 8}) == 0.5);
   CHECK(peerbus::moe::balancedness(std::vector<double>{0, 0}) == 1);
-  CHECK(peerbus::moe::balancedness({}) == 1);
+  CHECK(peerbus::moe::balancedness(std::span<const double>{}) == 1);
   const std::vector<std::uint64_t> samples{1, 2, 3, 10, 20, 30};
   CHECK(peerbus::moe::sum_of_loads(samples, 3) == std::vector<double>{11, 22, 33});
   for (const std::size_t experts : {std::size_t{0}, std::size_t{4}})

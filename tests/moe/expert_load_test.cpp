@@ -12,8 +12,8 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/balance/expert_load.hpp>
 #include <peerbus/moe/exchange.hpp>
-#include <peerbus/moe/expert_load.hpp>
 #include <peerbus/moe/expert_map.hpp>
 
 #include "support/groups.hpp"

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <ranges>
 #include <span>
 #include <vector>
@@ -19,6 +21,23 @@ void require_loads(const char* planner, std::span<const double> loads);
 
 /// Throws: `error` invalid_argument unless `counters` is a multiple of `experts`, which is not 0.
 void require_samples(std::size_t counters, std::size_t experts);
+
+/// The mean and the maximum of the loads of ranks.
+struct load_spread {
+  double mean = 0;
+  double most = 0;
+
+  load_spread() = default;
+  template <class Number>
+  explicit load_spread(std::span<const Number> loads) noexcept {
+    if (loads.empty()) return;
+    mean = static_cast<double>(std::accumulate(loads.begin(), loads.end(), Number{})) /
+           static_cast<double>(loads.size());
+    most = static_cast<double>(*std::max_element(loads.begin(), loads.end()));
+  }
+
+  [[nodiscard]] double balancedness() const noexcept { return most > 0 ? mean / most : 1; }
+};
 
 }  // namespace detail
 
@@ -49,9 +68,27 @@ template <std::ranges::random_access_range Samples>
                                              std::span<const std::uint32_t> physical_to_logical,
                                              std::size_t rank_count);
 
-/// Returns the mean of `loads_of_ranks` divided by their maximum: 1 if all ranks have equal loads,
-/// 1 / ranks if one rank has everything. Returns 1 if there is no load at all.
-[[nodiscard]] double balancedness(std::span<const double> loads_of_ranks) noexcept;
+///@{
+/// Returns the balancedness of a layer: the mean of the loads of ranks over their maximum, 1 /
+/// ranks if one rank has everything. 1 is perfect, also if there is no load. Of counters, the rows
+/// of the ranks that hold experts.
+[[nodiscard]] inline double balancedness(std::span<const double> loads_of_ranks) noexcept {
+  return detail::load_spread{loads_of_ranks}.balancedness();
+}
+[[nodiscard]] inline double balancedness(std::span<const std::uint64_t> rows_of_ranks) noexcept {
+  return detail::load_spread{rows_of_ranks}.balancedness();
+}
+///@}
+
+/// Returns the mean of the balancedness of several layers, as SGLang prints it. `rows` are
+/// [layers, `rank_count`]. 1 if there are no layers.
+[[nodiscard]] double mean_balancedness(std::span<const std::uint64_t> rows,
+                                       std::size_t rank_count) noexcept;
+
+/// Returns the sum of the means of several layers over the sum of their maxima, as vLLM prints it.
+/// `rows` are [layers, `rank_count`]. 1 if there are no rows.
+[[nodiscard]] double total_balancedness(std::span<const std::uint64_t> rows,
+                                        std::size_t rank_count) noexcept;
 
 }  // namespace peerbus::moe
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include <peerbus/core/error.hpp>
 #include <peerbus/moe/balance/load.hpp>
@@ -59,12 +57,25 @@ PEERBUS_INLINE std::vector<double> rank_loads(std::span<const double> loads,
   return sums;
 }
 
-PEERBUS_INLINE double balancedness(std::span<const double> loads_of_ranks) noexcept {
-  if (loads_of_ranks.empty()) return 1;
-  const double most = *std::ranges::max_element(loads_of_ranks);
-  if (most <= 0) return 1;
-  const double sum = std::accumulate(loads_of_ranks.begin(), loads_of_ranks.end(), 0.0);
-  return sum / static_cast<double>(loads_of_ranks.size()) / most;
+PEERBUS_INLINE double mean_balancedness(std::span<const std::uint64_t> rows,
+                                        std::size_t rank_count) noexcept {
+  const std::size_t layers = rank_count == 0 ? 0 : rows.size() / rank_count;
+  double sum = 0;
+  for (std::size_t l = 0; l < layers; ++l)
+    sum += balancedness(rows.subspan(l * rank_count, rank_count));
+  return layers == 0 ? 1 : sum / static_cast<double>(layers);
+}
+
+PEERBUS_INLINE double total_balancedness(std::span<const std::uint64_t> rows,
+                                         std::size_t rank_count) noexcept {
+  detail::load_spread all;
+  for (std::size_t first = 0; rank_count != 0 && first + rank_count <= rows.size();
+       first += rank_count) {
+    const detail::load_spread layer{rows.subspan(first, rank_count)};
+    all.mean += layer.mean;
+    all.most += layer.most;
+  }
+  return all.balancedness();
 }
 
 }  // namespace peerbus::moe

@@ -7,23 +7,10 @@
 #include <vector>
 
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/moe/balance/load.hpp>
 #include <peerbus/moe/expert_map.hpp>
 
 namespace peerbus::moe {
-
-/// Returns the balancedness of a layer: the mean of the rows of ranks over their maximum. 1 is
-/// perfect, also if there are no rows. `rows_of_ranks` are those of the ranks that hold experts.
-[[nodiscard]] double balancedness(std::span<const std::uint64_t> rows_of_ranks) noexcept;
-
-/// Returns the mean of the balancedness of several layers, as SGLang prints it. `rows` are
-/// [layers, `rank_count`]. 1 if there are no layers.
-[[nodiscard]] double mean_balancedness(std::span<const std::uint64_t> rows,
-                                       std::size_t rank_count) noexcept;
-
-/// Returns the sum of the means of several layers over the sum of their maxima, as vLLM prints it.
-/// `rows` are [layers, `rank_count`]. 1 if there are no rows.
-[[nodiscard]] double total_balancedness(std::span<const std::uint64_t> rows,
-                                        std::size_t rank_count) noexcept;
 
 /// The rows that the experts of a layer got in the latest steps. The caller adds each step, with
 /// the rows of `exchange::count_rows`; an exchange itself counts nothing for it. From the rows a
@@ -91,5 +78,5 @@ class expert_load {
 }  // namespace peerbus::moe
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/expert_load.ipp>  // IWYU pragma: keep
+#include <peerbus/moe/balance/expert_load.ipp>  // IWYU pragma: keep
 #endif

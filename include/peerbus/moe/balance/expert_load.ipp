@@ -2,58 +2,13 @@
 #pragma once
 
 #include <algorithm>
-#include <numeric>
 
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
-#include <peerbus/moe/expert_load.hpp>
+#include <peerbus/moe/balance/expert_load.hpp>
 
 namespace peerbus::moe {
-
-namespace detail {
-
-/// The mean and the maximum of the rows of ranks.
-struct rank_rows {
-  double mean = 0;
-  double most = 0;
-
-  explicit rank_rows(std::span<const std::uint64_t> rows) noexcept {
-    if (rows.empty()) return;
-    const std::uint64_t sum = std::accumulate(rows.begin(), rows.end(), std::uint64_t{0});
-    mean = static_cast<double>(sum) / static_cast<double>(rows.size());
-    most = static_cast<double>(*std::max_element(rows.begin(), rows.end()));
-  }
-};
-
-}  // namespace detail
-
-PEERBUS_INLINE double balancedness(std::span<const std::uint64_t> rows_of_ranks) noexcept {
-  const detail::rank_rows rows{rows_of_ranks};
-  return rows.most == 0 ? 1 : rows.mean / rows.most;
-}
-
-PEERBUS_INLINE double mean_balancedness(std::span<const std::uint64_t> rows,
-                                        std::size_t rank_count) noexcept {
-  const std::size_t layers = rank_count == 0 ? 0 : rows.size() / rank_count;
-  double sum = 0;
-  for (std::size_t l = 0; l < layers; ++l)
-    sum += balancedness(rows.subspan(l * rank_count, rank_count));
-  return layers == 0 ? 1 : sum / static_cast<double>(layers);
-}
-
-PEERBUS_INLINE double total_balancedness(std::span<const std::uint64_t> rows,
-                                         std::size_t rank_count) noexcept {
-  double means = 0;
-  double most = 0;
-  for (std::size_t first = 0; rank_count != 0 && first + rank_count <= rows.size();
-       first += rank_count) {
-    const detail::rank_rows layer{rows.subspan(first, rank_count)};
-    means += layer.mean;
-    most += layer.most;
-  }
-  return most == 0 ? 1 : means / most;
-}
 
 PEERBUS_INLINE expert_load::expert_load(const expert_map& map, std::size_t window)
     : window_{window},
