@@ -31,35 +31,34 @@ namespace {
 template <class Codec, class Transport>
 int work(peerbus::communicator<Transport>& comm, const model& m, const options& given,
          const std::vector<std::string>& words) {
-  // Rank 0 collects the results in this window: first the statistics of each rank, then the rows of
-  // each expert. A rank writes its results to its own part of the window. From there it puts them
-  // to the same offsets of rank 0's part.
+  // Rank 0 collects the results in this window: first the statistics of each rank, then what each
+  // got of each expert. A rank writes its results to its own part of the window. From there it puts
+  // them to the same offsets of rank 0's part.
   const std::size_t ranks = comm.size();
   const std::size_t rows_offset = ranks * sizeof(rank_statistics);
-  auto board = comm.make_window(rows_offset + given.experts * sizeof(std::uint64_t), 0);
+  auto board = comm.make_window(rows_offset + ranks * given.experts * sizeof(std::uint64_t), 0);
   const auto statistics = board.template local<rank_statistics>().first(ranks);
   const auto rows = board.template local<std::uint64_t>().subspan(
-      rows_offset / sizeof(std::uint64_t), given.experts);
+      rows_offset / sizeof(std::uint64_t), ranks * given.experts);
 
   worker<Transport, Codec> own_worker{comm, m, given, words};
   own_worker.work();
 
-  const peerbus::moe::expert_placement placement{given.experts, ranks};
-  const std::size_t first = placement.first(comm.rank());
-  const std::size_t count = placement.count(comm.rank());
   const std::size_t rank = comm.rank().index();
+  const std::size_t first = rank * given.experts;
   statistics[rank] = own_worker.statistics();
-  std::ranges::copy(own_worker.rows_of_expert().subspan(first, count), rows.subspan(first).begin());
+  std::ranges::copy(own_worker.rows_of_expert(), rows.subspan(first).begin());
   const peerbus::rank_id reporter{0};
   if (comm.rank() != reporter) {
     peerbus::check(board.put(reporter, rank * sizeof(rank_statistics), statistics.subspan(rank, 1)),
                    "sending the statistics");
     peerbus::check(board.put(reporter, rows_offset + first * sizeof(std::uint64_t),
-                             rows.subspan(first, count)),
+                             rows.subspan(first, given.experts)),
                    "sending the rows per expert");
   }
   comm.barrier();
   if (comm.rank() != reporter) return 0;
+  own_worker.load().print();
   return print_report(given, words.size(), statistics, rows) ? 0 : 1;
 }
 

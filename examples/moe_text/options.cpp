@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view usage =
     "usage: moe_text [FILE] [--ranks N] [--experts E] [--top-k K] [--hidden H] [--codec C]\n"
-    "                [--transport T]\n"
+    "                [--transport T] [--balance N]\n"
     "\n"
     "Sends the words of FILE (the README by default) through a small mixture of experts on N\n"
     "processes and compares what comes back with a plain computation in one process. If torchrun,\n"
@@ -29,6 +29,8 @@ constexpr std::string_view usage =
     "  --top-k K      experts per word, 1 to 32 (8)\n"
     "  --hidden H     channels of a word's vector, a multiple of 16 up to 16384 (256)\n"
     "  --codec C      how vectors travel: int8 or bf16 (int8)\n"
+    "  --balance N    places for replicas at each rank, 1 to 64: in the middle of the text the\n"
+    "                 busiest experts get several, at different ranks (off)\n"
     "  --transport T  by what: ub, memory of this host, or verbs, an RDMA device (ub)\n"
     "\n"
     "Exit status: 0 all right, 1 wrong result or failure, 2 bad command line or file.\n";
@@ -40,7 +42,8 @@ struct number_option {
   std::size_t options::* value;
   std::size_t most;
 };
-constexpr std::array number_options{number_option{"--ranks", &options::ranks, 256},
+constexpr std::array number_options{number_option{"--balance", &options::balance, 64},
+                                    number_option{"--ranks", &options::ranks, 256},
                                     number_option{"--experts", &options::experts, 1024},
                                     number_option{"--top-k", &options::top_k, 32},
                                     number_option{"--hidden", &options::hidden, 16384}};
@@ -73,6 +76,11 @@ void check_together(const options& given) {
            std::to_string(given.experts));
   if (given.hidden % 16 != 0)
     refuse("--hidden was given " + std::to_string(given.hidden) + ", expected a multiple of 16");
+  const std::size_t places = (given.experts + given.ranks - 1) / given.ranks + given.balance;
+  if (given.balance != 0 && places > given.experts)
+    refuse("--balance was given " + std::to_string(given.balance) + ", so that each rank has " +
+           std::to_string(places) + " places, expected at most --experts, " +
+           std::to_string(given.experts));
   constexpr std::size_t most = std::size_t{1} << 21;  // 512 MiB of weights.
   if (given.experts * given.hidden > most)
     refuse("--experts x --hidden is " + std::to_string(given.experts * given.hidden) +
@@ -109,7 +117,8 @@ std::optional<options> parse(int argc, const char* const* argv) {
       if (option.name == word) number = &option;
     if (number == nullptr && word != "--codec" && word != "--transport")
       refuse("unknown option '" + std::string{word} +
-             "', expected --ranks, --experts, --top-k, --hidden, --codec, --transport or --help");
+             "', expected --ranks, --experts, --top-k, --hidden, --codec, --balance, --transport "
+             "or --help");
     if (++i == argc) refuse(std::string{word} + " was given no value");
     if (number != nullptr)
       given.*(number->value) = parse_number(*number, argv[i]);

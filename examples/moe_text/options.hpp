@@ -16,6 +16,7 @@ struct options {
   std::size_t experts = 64;
   std::size_t top_k = 8;
   std::size_t hidden = 256;
+  std::size_t balance = 0;  ///< places for replicas at each rank; 0: experts stay where they are
   wire_codec codec = wire_codec::int8;
   transport bus = transport::ub;
 };

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include <peerbus/core/rank.hpp>
-#include <peerbus/moe/layout.hpp>
 
 #include "chart.hpp"
 
@@ -25,15 +24,13 @@ void print_rank_table(std::size_t experts, std::span<const rank_statistics> stat
   std::puts("");
   std::puts("                                          dispatch, us        combine, us");
   std::puts("rank   tokens     rows   hottest expert   median   slowest    median   slowest");
-  const peerbus::moe::expert_placement placement{experts, statistics.size()};
   for (const peerbus::rank_id rank : peerbus::all_ranks{statistics.size()}) {
     const rank_statistics& entry = statistics[rank.index()];
-    const std::size_t first = placement.first(rank);
-    const auto own = rows_of_expert.subspan(first, placement.count(rank));
+    const auto own = rows_of_expert.subspan(rank.index() * experts, experts);
     std::string hottest = "-";
     if (entry.rows != 0) {
       const auto most = std::max_element(own.begin(), own.end());
-      hottest = std::to_string(first + static_cast<std::size_t>(most - own.begin()));
+      hottest = std::to_string(most - own.begin());
       hottest.insert(0, 1, '#').append(": ").append(std::to_string(*most));
     }
     std::printf("%4zu %8zu %8zu %16s %8.0f %9.0f %9.0f %9.0f\n", rank.index(),
@@ -84,7 +81,10 @@ bool print_report(const options& given, std::size_t words,
                   std::span<const rank_statistics> statistics,
                   std::span<const std::uint64_t> rows_of_expert) {
   print_rank_table(given.experts, statistics, rows_of_expert);
-  print_load(given.ranks, rows_of_expert);
+  std::vector<std::uint64_t> of_all_ranks(given.experts);
+  for (std::size_t i = 0; i < rows_of_expert.size(); ++i)
+    of_all_ranks[i % given.experts] += rows_of_expert[i];
+  print_load(given.ranks, of_all_ranks);
 
   rank_statistics total;
   for (const rank_statistics& entry : statistics) {

@@ -14,6 +14,7 @@
 
 #include <peerbus/peerbus.hpp>
 
+#include "balance.hpp"
 #include "model.hpp"
 #include "options.hpp"
 #include "reference.hpp"
@@ -35,11 +36,10 @@ class worker {
         given_{given},
         words_{words},
         moe_{comm,
-             {.experts = given.experts,
-              .hidden = given.hidden,
-              .top_k = given.top_k,
-              .max_tokens = words_per_dispatch},
+             config_of(given,
+                       given.balance == 0 ? std::vector<std::uint32_t>{} : dealt_places(given)),
              Codec{}},
+        load_{given, moe_.placement()},
         rows_of_expert_(given.experts),
         decoded_(given.hidden) {}
 
@@ -53,6 +53,7 @@ class worker {
       deal(round * words_per_round + comm_.rank().index() * words_per_dispatch);
       travel();
       check();
+      if (given_.balance != 0 && 2 * (round + 1) == rounds + rounds % 2) balance();
     }
     show_progress(rounds, rounds);
   }
@@ -63,10 +64,28 @@ class worker {
     result.combine = duration_summary::of(combine_us_);
     return result;
   }
-  /// Returns the rows of each expert, [experts]. Only the experts of this rank are not 0.
+  /// Returns the rows that this rank got for each expert: [experts].
   [[nodiscard]] std::span<const std::uint64_t> rows_of_expert() const { return rows_of_expert_; }
 
+  /// Returns the load of all ranks, the same on all.
+  [[nodiscard]] const balancer& load() const { return load_; }
+
  private:
+  static peerbus::moe::exchange_config config_of(const options& given,
+                                                 std::span<const std::uint32_t> places) {
+    return {.experts = given.experts,
+            .hidden = given.hidden,
+            .top_k = given.top_k,
+            .max_tokens = words_per_dispatch,
+            .physical_to_logical = places};
+  }
+
+  /// Gives the busiest experts several places. All ranks plan the same, as they counted the same.
+  void balance() {
+    moe_.install_experts(load_.plan(), {.policy = peerbus::moe::replica_policy::round_robin});
+    load_.begin_second_half(moe_.placement());
+  }
+
   void deal(std::size_t first_word) {
     first_ = std::min(first_word, words_.size());
     count_ = std::min(words_per_dispatch, words_.size() - first_);
@@ -87,6 +106,7 @@ class worker {
     dispatch_us_.push_back(microseconds_since(start));
 
     for (auto& expert : received.experts()) {
+      if (expert.id() == peerbus::moe::vacant) continue;  // A place for a replica.
       rows_of_expert_[expert.id()] += expert.count();
       for (std::size_t i = 0; i < expert.count(); ++i) {
         expert.decode(i, decoded_);
@@ -95,6 +115,9 @@ class worker {
     }
     statistics_.tokens += count_;
     statistics_.rows += received.rows();
+    rows_of_places_.resize(moe_.placement().physical_experts());
+    moe_.count_rows(received.ticket(), rows_of_places_);
+    load_.add(rows_of_places_);
 
     comm_.barrier();
     const auto ready = clock::now();
@@ -144,6 +167,8 @@ class worker {
   const options& given_;
   const std::vector<std::string>& words_;
   peerbus::moe::exchange<Transport, Codec> moe_;
+  balancer load_;
+  std::vector<std::uint32_t> rows_of_places_;
   std::vector<std::uint64_t> rows_of_expert_;
   std::vector<float> decoded_;
   rank_statistics statistics_;

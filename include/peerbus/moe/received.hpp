@@ -28,7 +28,8 @@ class expert_rows : public row_block<Codec> {
   expert_rows(std::size_t id, const row_block<Codec>& rows) noexcept
       : row_block<Codec>{rows}, id_{id} {}
 
-  /// Returns the number of the expert within the whole group, as in `routing`.
+  /// Returns the number of the expert within the whole group, as in `routing`; `vacant` for a place
+  /// without an expert, which has no rows.
   [[nodiscard]] std::size_t id() const noexcept { return id_; }
 
  private:

@@ -24,13 +24,17 @@ class slot_plan {
             std::span<const std::uint32_t> replica_of_slot);
 
   /// Returns the expert of each slot: [slots].
-  [[nodiscard]] std::span<const std::uint32_t> physical_to_logical() const noexcept {
+  [[nodiscard]] std::span<const std::uint32_t> physical_to_logical() const& noexcept {
     return physical_to_logical_;
   }
   /// Returns the slots of `expert` in the order of its replicas: [replica_count(expert)].
-  [[nodiscard]] std::span<const std::uint32_t> slots_of(std::size_t expert) const noexcept {
+  [[nodiscard]] std::span<const std::uint32_t> slots_of(std::size_t expert) const& noexcept {
     return std::span{slots_}.subspan(begins_[expert], replica_count(expert));
   }
+  // Of a temporary plan, which they would outlive.
+  std::span<const std::uint32_t> physical_to_logical() const&& = delete;
+  std::span<const std::uint32_t> slots_of(std::size_t expert) const&& = delete;
+
   /// Returns how many slots `expert` has.
   [[nodiscard]] std::size_t replica_count(std::size_t expert) const noexcept {
     return begins_[expert + 1] - begins_[expert];
