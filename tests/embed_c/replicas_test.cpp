@@ -142,7 +142,7 @@ TEST_CASE("experts with replicas through C have the sums of those without") {
   fixed.chosen = first_places.data();
   auto far = choice_of(PEERBUS_REPLICA_NEAREST);
   far.distances = distances.data();
-  for (const kind how : {kind::threads, kind::processes})
+  for (const kind how : {kind::threads, kind::processes, kind::hosts})
     CHECK(embed_c::run(ranks, how, [&](peerbus_comm* comm) {
             for (const std::int32_t layout :
                  {PEERBUS_COMPACT, PEERBUS_PADDED, PEERBUS_EXPERT_SLOTS})
@@ -296,6 +296,32 @@ TEST_CASE("configurations of places that cannot be are refused on all ranks") {
           earlier.struct_bytes = offsetof(peerbus_exchange_config, physical_experts);
           earlier.physical_to_logical = nullptr;
           embed_c::check_round(comm, earlier, embed_c::all_codecs()[PEERBUS_BF16], false);
+        }) == 0);
+}
+
+TEST_CASE("groups that relay hold each expert once") {
+  CHECK(embed_c::run(4, kind::hosts, [](peerbus_comm* comm) {
+          auto config = config_of(PEERBUS_BF16, PEERBUS_COMPACT);
+          config.relay = PEERBUS_RELAY_ALWAYS;
+          auto with_table = config;
+          with_table.physical_experts = placed.size();
+          with_table.physical_to_logical = placed.data();
+          peerbus_exchange* exchange = nullptr;
+          fails(peerbus_exchange_create(comm, &with_table, 0, &exchange), PEERBUS_UNSUPPORTED,
+                "relay is always");
+          ok(peerbus_exchange_create(comm, &config, 0, &exchange), "create");
+          table rows{0, 1, 2, 3, 4, 5, 6};
+          fails(peerbus_exchange_install_experts(exchange, rows.data(), rows.size(), nullptr, 0),
+                PEERBUS_UNSUPPORTED, "expected an exchange that does not relay");
+          const input in{peerbus_comm_rank(comm), 4, 2};
+          const auto args = in.args();
+          peerbus_received received{};
+          received.struct_bytes = sizeof received;
+          ok(peerbus_dispatch(exchange, &args, &received), "dispatch");
+          fails(peerbus_exchange_count_rows(exchange, received.ticket, rows.data(), rows.size(),
+                                            nullptr),
+                PEERBUS_UNSUPPORTED, "relay");
+          peerbus_exchange_destroy(&exchange);
         }) == 0);
 }
 
