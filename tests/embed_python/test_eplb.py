@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""peerbus.eplb: plans of where experts lie, in the forms of EPLB, vLLM and SGLang."""
+"""peerbus.eplb: plans of where experts lie, as EPLB, vLLM and SGLang have them. Exchanges by plans."""
 
 import collections
 import enum
@@ -13,7 +13,7 @@ import numpy
 import peerbus
 from peerbus import eplb
 from peerbus.eplb import sglang, vllm
-from ranks import main, raises
+from ranks import bf16, main, needs_torch, raises, run, widened
 
 # The example of EPLB's README, whose result is printed there as well.
 WEIGHT = [[90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86],
@@ -43,6 +43,225 @@ def context(load_window, old_map, topology):
     """Returns what vLLM passes to a policy."""
     return types.SimpleNamespace(load_window_cpu=load_window, physical_to_logical_map_cpu=old_map,
                                  topology=topology, num_replicas=old_map.shape[1], cpu_group=None)
+
+
+class Layer:
+    """An exchange whose experts multiply by vectors of their own, which lie at their places only. Sums are
+    exact, and `combine` requires them."""
+
+    EXPERTS, HIDDEN, TOP_K, MOST = 12, 64, 2, 64
+    VECTORS = 1 + (numpy.arange(EXPERTS)[:, None] * 7 + numpy.arange(HIDDEN)) % 13
+
+    def __init__(self, comm, table, layout="compact", replicas="round_robin"):
+        self.comm, self.table = comm, list(table)
+        self.exchange = comm.exchange(experts=self.EXPERTS, hidden=self.HIDDEN, top_k=self.TOP_K,
+                                      max_tokens=self.MOST, layout=layout, physical_to_logical=table,
+                                      replicas=replicas)
+        self.vectors = self.VECTORS[self.held()]
+
+    def held(self):
+        """Returns the experts of this rank."""
+        return numpy.array(self.table).reshape(self.comm.size, -1)[self.comm.rank]
+
+    def dispatch(self, draw, popularity=None):
+        """Sends tokens to experts by their popularity. Returns the rows, whose outputs are there."""
+        count = self.MOST - self.comm.rank
+        self.x = numpy.repeat(draw.integers(1, 8, [count, 1]), self.HIDDEN, 1)
+        self.ids = numpy.array([draw.choice(self.EXPERTS, self.TOP_K, False, popularity)
+                                for _ in range(count)])
+        received = self.exchange.dispatch(bf16(self.x), self.ids,
+                                          numpy.full(self.ids.shape, 0.5, numpy.float32))
+        assert (received.expert_ids == self.held()).all()
+        for place, source in numpy.ndindex(received.counts.shape):
+            first = received.first_rows[place, source]
+            rows = slice(first, first + received.counts[place, source])
+            received.outputs[rows] = bf16(widened(received.row_data[rows]) * self.vectors[place])
+        return received
+
+    def combine(self, received):
+        sums = widened(self.exchange.combine(received, len(self.x)))
+        assert (sums == self.x * (0.5 * self.VECTORS[self.ids]).sum(1)).all()
+
+    def step(self, draw, popularity=None):
+        """Carries out a batch. Returns the rows of each place from all ranks."""
+        received = self.dispatch(draw, popularity)
+        rows, of_all = received.count_rows()
+        own = rows.reshape(self.comm.size, -1)[self.comm.rank]
+        assert (own == received.counts.sum(1)).all() and (of_all or rows.sum() == own.sum())
+        self.combine(received)
+        rows = rows.astype(numpy.int64)
+        return rows if of_all else self.comm.all_reduce(rows)
+
+    def install(self, table, replicas=None):
+        """Moves the vectors to the places of another table, and the experts after them."""
+        everywhere = self.comm.all_gather(self.vectors).reshape(-1, self.HIDDEN)
+        before = self.table
+        self.exchange.install_experts(table, replicas)
+        self.table = list(table)
+        self.vectors = everywhere[[before.index(expert) for expert in self.held()]]
+
+
+def balancing():
+    """What an engine does: it counts rows, plans from them, and moves experts between batches."""
+    comm = peerbus.Communicator()
+    ranks, experts, slots = comm.size, Layer.EXPERTS, 5 * comm.size
+    old = eplb.plan_spread(numpy.ones((2, experts)), slots, ranks)[0]
+    assert old.shape == (2, slots) and old.dtype == numpy.int64
+    layers = [Layer(comm, old[0]), Layer(comm, old[1], "expert_slots")]
+    draw = numpy.random.default_rng(comm.rank)
+    popularity = 1 / (1 + numpy.array([list(dict.fromkeys(table)) for table in old.tolist()]).argsort())
+    popularity /= popularity.sum(1, keepdims=True)  # By Zipf's law. The hottest experts are at rank 0.
+
+    def rows_of_steps():
+        return numpy.array([sum(layer.step(draw, share) for _ in range(8))
+                            for layer, share in zip(layers, popularity)])
+
+    def balancedness(rows):
+        of_ranks = rows.reshape(2, ranks, -1).sum(2)
+        return of_ranks.mean(1) / of_ranks.max(1)
+
+    counted = rows_of_steps()
+    loads = numpy.array([numpy.bincount(table, rows, experts) for table, rows in zip(old, counted)])
+    assert (loads.sum(1) == 8 * Layer.TOP_K * sum(Layer.MOST - rank for rank in range(ranks))).all()
+    new, moves = eplb.plan_incremental(loads, old, ranks)[::3]
+    assert moves.min() > 0
+    for layer, table in zip(layers, new):
+        layer.install(table)
+    before, after = balancedness(counted), balancedness(rows_of_steps())
+    assert (after > before + 0.05).all() and (after > 0.9).all(), (before, after)
+
+
+def tables_of_any_type():
+    """Tables are integers of any type, with gaps too. A place is vacant if its entry is -1 or `VACANT`."""
+    comm = peerbus.Communicator()
+    draw = numpy.random.default_rng(comm.rank)
+    plain = list(range(Layer.EXPERTS))
+    layer, table = Layer(comm, plain), plain
+    for kind in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", ">i4", list):
+        table = table[::-1]
+        layer.install(table if kind is list else numpy.repeat(numpy.array(table, kind), 2)[::2])
+        layer.combine(layer.dispatch(draw))
+    given = numpy.array([-1] + plain + [0])
+    moe = comm.exchange(experts=12, hidden=64, top_k=1, max_tokens=1, physical_to_logical=given,
+                        experts_of_rank=numpy.array([13, 1]))
+    assert (moe.experts, moe.physical_experts) == (12, 14)
+    for _ in range(2):
+        given[given < 0] = peerbus.VACANT
+        received = moe.dispatch(bf16(numpy.ones([1, 64])), [[11]] * numpy.ones([1, 1], int),
+                                numpy.ones([1, 1], numpy.float32))
+        assert received.expert_ids.tolist() == given[13 * comm.rank:13 + comm.rank].tolist()
+        assert received.count_rows().rows[given == 11].sum() == 2
+        received.outputs[:received.end] = received.row_data[:received.end]
+        moe.combine(received, 1)
+        given = numpy.array([0, -1] + plain[1:] + [11])
+        moe.install_experts(given)
+
+
+def torch_tables():
+    import torch
+    comm = peerbus.Communicator()
+    draw = numpy.random.default_rng(comm.rank)
+    maps = torch.arange(Layer.EXPERTS).flip(0).repeat(3, 1)  # [layers, physical experts]
+    layer = Layer(comm, maps[1])
+    layer.step(draw)
+    layer.install(maps[2].to(torch.int32).flip(0))
+    layer.step(draw)
+    refused_elsewhere(comm, TypeError, "has float32", layer.exchange.install_experts, maps[1] * 0.5,
+                      good=(maps[1],))
+
+
+def choices():
+    """Each rule sends rows where it says. All experts are at both ranks."""
+    comm = peerbus.Communicator()
+    rank, draw = comm.rank, numpy.random.default_rng(comm.rank)
+    numbers = numpy.arange(Layer.EXPERTS)
+    table = numpy.tile(numbers, 2)
+    layer = Layer(comm, table, replicas="nearest")
+    choice = peerbus.ReplicaChoice
+
+    def check(place_of):
+        rows = layer.step(draw)
+        tokens = numpy.arange(len(layer.ids))[:, None]
+        places = numpy.broadcast_to(place_of(layer.ids, tokens), layer.ids.shape)
+        sent = numpy.bincount(places.reshape(-1), minlength=len(table))
+        assert (rows == comm.all_reduce(sent)).all(), (rows, sent)
+
+    def here(ids, _):
+        return ids + 12 * rank
+
+    def there(ids, _):
+        return ids + 12 * (1 - rank)
+
+    def in_turns(ids, tokens):
+        return ids + 12 * ((tokens + rank + ids) % 2)
+
+    check(here)
+    for replicas, place_of in ((choice(distances=[rank, 1 - rank]), here),
+                               (choice(distances=numpy.array([1 - rank, rank])), there), (None, there),
+                               ("round_robin", in_turns), (None, in_turns),
+                               (choice("weighted", quotas=[0] * 12 + [7] * 12), lambda ids, _: ids + 12),
+                               (choice("fixed", chosen=numbers + 12 * (1 - rank)), there)):
+        layer.install(table, replicas)
+        check(place_of)
+    raises(peerbus.InvalidArgument, "replicas is None, but the choice is fixed",
+           layer.exchange.install_experts, table)
+    check(there)
+
+
+def refused_elsewhere(comm, kind, fragment, call, *bad, good=()):
+    """Requires that bad arguments of rank 1 are refused there by such an exception, and by all ranks."""
+    if comm.rank == 1:
+        raises(kind, fragment, call, *bad)
+    else:
+        raises(peerbus.InvalidArgument, "rank 1 could not", call, *good)
+
+
+def refusals():
+    """What is wrong on one rank is refused on all, and the experts stay where they are."""
+    comm = peerbus.Communicator()
+    draw, wrong = numpy.random.default_rng(comm.rank), peerbus.InvalidArgument
+    table = numpy.append(numpy.arange(12), [6, 0])
+    layer, choice = Layer(comm, table), peerbus.ReplicaChoice
+    other, lacking = table.copy(), table.copy()
+    other[[0, 6]], lacking[3] = [6, 0], 7
+    everywhere = (
+        ([table] * 2, None, wrong, "physical_to_logical has 2 dimensions, expected 1"),
+        (table * 1.0, None, TypeError, "physical_to_logical has float64"),
+        (table == 1, None, TypeError, "physical_to_logical has bool"),
+        (table - 2, None, wrong, "physical_to_logical[0] is -2, expected 0 to 4294967295, or -1 for"),
+        (table + 1, None, wrong, "physical_to_logical[11] is 12, expected 0 to 11, or vacant"),
+        (lacking, None, wrong, "physical_to_logical lacks expert 3"),
+        (table, "far", wrong, "replicas.policy is 'far', expected one of nearest, round_robin"),
+        (table, 3, TypeError, "replicas is int, expected a ReplicaChoice or a policy"),
+        (table, choice(distances=[1]), wrong, "replicas.distances has 1 entries, expected ranks, 2"),
+        (table, choice("weighted", [1]), wrong, "replicas.quotas has 1 entries, expected physical experts"),
+        (table, choice("weighted"), wrong, "replicas.quotas has 0 entries with policy weighted"),
+        (table, choice("fixed", chosen=table), wrong, "replicas.chosen has 14 entries, expected experts, 12"),
+        (table, choice("nearest", chosen=range(12)), wrong, "replicas.chosen has 12 entries with policy"))
+    for bad, replicas, kind, says in everywhere:
+        refused_elsewhere(comm, kind, says, layer.exchange.install_experts, bad, replicas, good=(table,))
+        layer.step(draw)
+        made = dict(experts=12, hidden=64, top_k=1, max_tokens=1, physical_to_logical=table)
+        if comm.rank == 1:
+            made.update(physical_to_logical=bad, replicas=replicas)
+        refused_elsewhere(comm, kind, says, lambda: comm.exchange(**made))
+    refused_elsewhere(comm, wrong, "experts_of_rank has 3 entries, expected ranks, 2", lambda: comm.exchange(
+        experts=12, hidden=64, top_k=1, max_tokens=1, experts_of_rank=[4] * 3 if comm.rank == 1 else None))
+    for bad, kind, says in (
+            ((table[:5],), wrong, "physical_to_logical has 5 entries, expected physical experts, 14"),
+            ((None,), wrong, "physical_to_logical has 0 dimensions"),
+            ((table, "nearest", "soon"), TypeError, "timeout")):
+        refused_elsewhere(comm, kind, says, layer.exchange.install_experts, *bad, good=(table,))
+        layer.step(draw)
+    raises(peerbus.Error, "physical_to_logical[0] is 0 on rank 0 but 6 on rank 1",
+           layer.exchange.install_experts, other if comm.rank == 1 else table)
+    layer.step(draw)
+    received = layer.dispatch(draw)
+    raises(wrong, " is received, expected all batches to be combined", layer.exchange.install_experts, table)
+    layer.combine(received)
+    layer.install(other)
+    raises(wrong, "was given ticket", received.count_rows)
+    layer.step(draw)
 
 
 class Tests(unittest.TestCase):
@@ -129,6 +348,16 @@ class Tests(unittest.TestCase):
         self.assertTrue((found.physical_to_logical_map != masters)[:, 4::5].any())
         self.assertEqual(found.logical_to_physical_map[:, :, 0].tolist(),
                          [[expert + expert // 4 for expert in range(64)]] * 8)
+
+    def test_exchanges(self):
+        """Exchanges by these plans, and by tables and choices of other kinds."""
+        run(3, balancing)
+        for function in tables_of_any_type, choices, refusals:
+            run(2, function)
+
+    @needs_torch
+    def test_torch_tables(self):
+        run(2, torch_tables)
 
     def test_balancedness(self):
         self.assertEqual(eplb.balancedness([[4, 1, 3], [0, 0, 0]], [[0, 1, 0, 2]] * 2, 2).tolist(), [0.8, 1])

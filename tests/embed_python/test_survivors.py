@@ -29,18 +29,23 @@ def expected(x, ids, members, size):
     return widened(x) * (0.5 * (ids + 1) * lives).sum(1, keepdims=True).astype(numpy.float32)
 
 
+def dispatched(exchange, x, ids, weights):
+    """Returns the rows of a dispatch, whose outputs are those of such experts."""
+    received = exchange.dispatch(x, ids, weights)
+    for block, expert in enumerate(received.expert_ids):
+        rows = slice(received.first_rows[block, 0],
+                     received.first_rows[block, 0] + received.counts[block].sum())
+        received.outputs[rows] = bf16(widened(received.row_data[rows]) * (expert + 1))
+    return received
+
+
 def by_exchange():
     comm = peerbus.Communicator()
     exchange = comm.exchange(experts=EXPERTS, hidden=HIDDEN, top_k=TOP_K, max_tokens=4)
     x, ids, weights = inputs_of(comm.rank)
 
     def dispatch():
-        received = exchange.dispatch(x, ids, weights)
-        for block, expert in enumerate(received.expert_ids):
-            rows = slice(received.first_rows[block, 0],
-                         received.first_rows[block, 0] + received.counts[block].sum())
-            received.outputs[rows] = bf16(widened(received.row_data[rows]) * (expert + 1))
-        return received
+        return dispatched(exchange, x, ids, weights)
 
     def check(sums):
         assert (widened(sums) == expected(x, ids, comm.view.members, comm.size)).all()
@@ -70,6 +75,38 @@ def by_exchange():
     assert (rest.rank, rest.size) == ((0, 1, 3).index(comm.rank), 3)
     assert (rest.all_reduce(numpy.full(4, rest.rank, numpy.float32)) == 3).all()
     rest.barrier()
+
+
+def by_replicas():
+    """Each expert has two places, so that a rank may die and no slot is dropped. Then the others take the
+    experts, each at one place."""
+    comm = peerbus.Communicator()
+    exchange = comm.exchange(experts=EXPERTS, hidden=HIDDEN, top_k=TOP_K, max_tokens=4,
+                             physical_to_logical=numpy.arange(2 * EXPERTS) % EXPERTS, replicas="round_robin")
+    x, ids, weights = inputs_of(comm.rank)
+
+    def check_batch():
+        received = dispatched(exchange, x, ids, weights)
+        counted = received.count_rows().rows
+        sums = widened(exchange.combine(received, len(x)))
+        assert (sums == expected(x, ids, range(comm.size), comm.size)).all()
+        return counted.reshape(comm.size, -1).sum(1)
+
+    assert check_batch().all()
+    comm.barrier()
+    if comm.rank == 2:
+        die()
+    raises(peerbus.PeerDead, "rank 2 died", comm.barrier)
+    comm.continue_without_the_dead()
+    exchange.resume()
+    rows = check_batch()
+    assert rows[2] == 0 and rows.sum() == len(comm.view.members) * ids.size
+    table = numpy.full([comm.size, 4], -1)
+    for expert in range(EXPERTS):
+        table[(0, 1, 3)[expert % 3], expert // 3] = expert
+    exchange.install_experts(table.reshape(-1))
+    rows = check_batch()
+    assert rows[2] == 0 and rows.sum() == len(comm.view.members) * ids.size
 
 
 def by_buffer():
@@ -209,6 +246,9 @@ class Tests(unittest.TestCase):
 
     def test_exchange(self):
         run(4, by_exchange, killed=(2,))
+
+    def test_replicas(self):
+        run(4, by_replicas, killed=(2,))
 
     def test_buffer(self):
         run(8, by_buffer, killed=(3, 5))

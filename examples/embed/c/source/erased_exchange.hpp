@@ -44,6 +44,10 @@ class erased_exchange {
   virtual void combine_recv(std::uint64_t ticket, const peerbus_combine_args& args) = 0;
   virtual bool awaits_combine(std::uint64_t ticket) = 0;
   virtual moe::completed_batches resume(const moe::resume_options& options) = 0;
+  virtual void install_experts(std::span<const std::uint32_t> physical_to_logical,
+                               const peerbus_replica_choice* replicas,
+                               std::optional<deadline> until) = 0;
+  virtual bool count_rows(std::uint64_t ticket, std::span<std::uint32_t> rows) = 0;
   virtual void decode(std::uint64_t ticket, std::uint64_t row, float* values) = 0;
   virtual std::span<const std::byte> note(std::uint64_t ticket, rank_id source) = 0;
   virtual const void* returned_attachment(std::uint64_t ticket, std::size_t token, std::size_t copy,

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -32,7 +31,6 @@ exchange_request request_of(communicator<bus>& comm, const peerbus_exchange_conf
       comm, {}, given.layout, std::max<std::size_t>(given.alignment, 1), given.zero_gaps != 0,
       until};
   moe::exchange_config& config = request.config;
-  config.experts = given.experts;
   config.hidden = given.hidden;
   config.top_k = given.top_k;
   config.max_tokens = given.max_tokens;
@@ -43,8 +41,6 @@ exchange_request request_of(communicator<bus>& comm, const peerbus_exchange_conf
   config.note_bytes = given.note_bytes;
   config.relay = relay_of(given.relay);
   config.same_bits = given.same_bits != 0;
-  if (given.physical_to_logical != nullptr)
-    config.physical_to_logical = {given.physical_to_logical, given.experts};
   if (given.stream_from != PEERBUS_STREAM_DEFAULT) config.stream_from = given.stream_from;
   return request;
 }
@@ -72,17 +68,17 @@ erased_exchange& queries_of(peerbus_exchange* exchange) {
 /// cannot be had, the arguments make all ranks refuse, so that no rank waits for this one.
 template <class Args, class Check, class Call>
 void with_args(const Args* given, Check&& check, Call&& call) {
-  std::optional<error> problem;
   Args args{};
-  try {
-    args = read_struct(given, "args");
-    check();
-  } catch (const error& found) {
-    problem = found;
-    args = {};
-    args.refuse = 1;
-  }
-  explained(problem, [&] { call(args); });
+  call_or_refuse(
+      [&] {
+        args = read_struct(given, "args");
+        check();
+      },
+      [&] {
+        args = {};
+        args.refuse = 1;
+      },
+      [&] { call(args); });
 }
 
 }  // namespace
@@ -98,7 +94,9 @@ peerbus_code peerbus_exchange_create(peerbus_comm* comm, const peerbus_exchange_
     const auto& members = usable(comm, "communicator").members;
     const auto given = read_struct(config, "config", offsetof(peerbus_exchange_config, same_bits));
     const auto make = function_of(given.codec);
-    auto calls = make(request_of(members->comm, given, deadline_of(members->comm, timeout_ns)));
+    auto request = request_of(members->comm, given, deadline_of(members->comm, timeout_ns));
+    auto calls = call_or_refuse([&] { read_experts(given, members->comm.size(), request.config); },
+                                [&] { request.config.experts = 0; }, [&] { return make(request); });
     *exchange = std::make_unique<peerbus_exchange>(members, std::move(calls)).release();
   });
 }
@@ -171,6 +169,29 @@ peerbus_code peerbus_exchange_resume(peerbus_exchange* exchange, int32_t lost, i
     const auto found = calls.resume(
         {.until = deadline_of(timeout_ns), .lost = static_cast<peerbus::moe::lost_experts>(lost)});
     if (completed != nullptr) *completed = {found.received, found.combined};
+  });
+}
+
+peerbus_code peerbus_exchange_install_experts(peerbus_exchange* exchange,
+                                              const uint32_t* physical_to_logical,
+                                              uint64_t physical_experts,
+                                              const peerbus_replica_choice* replicas,
+                                              int64_t timeout_ns) {
+  return guarded([&] {
+    calls_of(exchange).install_experts(
+        {physical_to_logical, physical_to_logical == nullptr ? 0 : physical_experts}, replicas,
+        deadline_of(timeout_ns));
+  });
+}
+
+peerbus_code peerbus_exchange_count_rows(peerbus_exchange* exchange, uint64_t ticket,
+                                         uint32_t* rows, uint64_t physical_experts,
+                                         int32_t* of_all_ranks) {
+  return guarded([&] {
+    erased_exchange& calls = queries_of(exchange);
+    require(rows != nullptr, "rows is NULL");
+    const bool of_all = calls.count_rows(ticket, {rows, physical_experts});
+    if (of_all_ranks != nullptr) *of_all_ranks = of_all ? 1 : 0;
   });
 }
 

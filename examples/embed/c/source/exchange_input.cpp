@@ -96,4 +96,30 @@ moe::combine_terms read_terms(const peerbus_combine_args& args,
   return terms;
 }
 
+moe::replica_choice read_choice(const peerbus_replica_choice* given, std::size_t physical_experts,
+                                std::size_t experts, std::size_t ranks) {
+  const auto choice = read_options(given, "replicas");
+  const auto table = [](const std::uint32_t* entries, std::size_t count) {
+    return std::span{entries, entries == nullptr ? 0 : count};
+  };
+  return {.policy = static_cast<moe::replica_policy>(choice.policy),
+          .quotas = table(choice.quotas, physical_experts),
+          .chosen = table(choice.chosen, experts),
+          .distances = table(choice.distances, ranks)};
+}
+
+void read_experts(const peerbus_exchange_config& given, std::size_t ranks,
+                  moe::exchange_config& config) {
+  const std::size_t places = given.physical_experts == 0 ? given.experts : given.physical_experts;
+  config.experts = given.experts;
+  config.replicas = read_choice(given.replicas, places, given.experts, ranks);
+  if (given.experts_of_rank != nullptr) config.experts_of_rank = {given.experts_of_rank, ranks};
+  if (given.physical_to_logical != nullptr)
+    config.physical_to_logical = {given.physical_to_logical, places};
+  else if (places != given.experts)
+    throw error{errc::invalid_argument,
+                concat("physical_experts is ", places,
+                       " without physical_to_logical, expected 0 or ", "experts, ", given.experts)};
+}
+
 }  // namespace peerbus::c_library

@@ -11,6 +11,7 @@
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/combine_terms.hpp>
 #include <peerbus/moe/config.hpp>
+#include <peerbus/moe/replica_choice.hpp>
 #include <peerbus/moe/routing.hpp>
 
 #include "failure.hpp"
@@ -37,6 +38,15 @@ std::span<bf16> read_out(const peerbus_combine_args& args, const moe::exchange_c
 /// Returns the terms that `args` name. Throws: `error` invalid_argument.
 moe::combine_terms read_terms(const peerbus_combine_args& args, const moe::exchange_config& config);
 
+/// Returns the choice that `given` describes for `physical_experts` places, as many `experts` and
+/// `ranks`, or the default for null. Throws: `error` invalid_argument.
+moe::replica_choice read_choice(const peerbus_replica_choice* given, std::size_t physical_experts,
+                                std::size_t experts, std::size_t ranks);
+/// Sets the experts, their places and the choice among replicas of `config`.
+/// Throws: `error` invalid_argument.
+void read_experts(const peerbus_exchange_config& given, std::size_t ranks,
+                  moe::exchange_config& config);
+
 /// Returns `call()`. If that threw because `problem` made it refuse, throws `problem`.
 template <class Call>
 auto explained(const std::optional<error>& problem, Call&& call) {
@@ -46,6 +56,21 @@ auto explained(const std::optional<error>& problem, Call&& call) {
     if (problem && thrown.code() == errc::invalid_argument) throw error{*problem};
     throw;
   }
+}
+
+/// Calls `read()` and returns `call()`. If `read` throws an error, calls `spoil()` between them,
+/// after which all ranks refuse the call, so that no rank waits for this one, which throws the
+/// error.
+template <class Read, class Spoil, class Call>
+auto call_or_refuse(Read&& read, Spoil&& spoil, Call&& call) {
+  std::optional<error> problem;
+  try {
+    read();
+  } catch (const error& found) {
+    problem = found;
+    spoil();
+  }
+  return explained(problem, call);
 }
 
 }  // namespace peerbus::c_library

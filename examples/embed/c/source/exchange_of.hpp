@@ -70,15 +70,12 @@ class exchange_of final : public erased_exchange {
                                  .attached = args.attached != 0,
                                  .waited = per_rank(args.waited_ns)};
     std::span<bf16> out;
-    std::optional<error> problem;
-    try {
-      out = read_out(args, moe_.config());
-      options.terms = read_terms(args, moe_.config());
-    } catch (const error& found) {
-      problem = found;
-      options.refuse = true;
-    }
-    explained(problem, [&] { moe_.combine(rows, out, options); });
+    call_or_refuse(
+        [&] {
+          out = read_out(args, moe_.config());
+          options.terms = read_terms(args, moe_.config());
+        },
+        [&] { options.refuse = true; }, [&] { moe_.combine(rows, out, options); });
   }
   void combine_send(std::uint64_t ticket, const peerbus_combine_args& args) override {
     moe_.combine_send(rows_of(ticket, "combine_send"), {.until = deadline_of(args.timeout_ns),
@@ -90,6 +87,21 @@ class exchange_of final : public erased_exchange {
   }
   moe::completed_batches resume(const moe::resume_options& options) override {
     return moe_.resume(options);
+  }
+  void install_experts(std::span<const std::uint32_t> physical_to_logical,
+                       const peerbus_replica_choice* replicas,
+                       std::optional<deadline> until) override {
+    moe::replica_choice choice;
+    call_or_refuse(
+        [&] {
+          choice = read_choice(replicas, physical_to_logical.size(), moe_.placement().experts(),
+                               ranks());
+        },
+        [&] { physical_to_logical = {}; },
+        [&] { moe_.install_experts(physical_to_logical, choice, until); });
+  }
+  bool count_rows(std::uint64_t ticket, std::span<std::uint32_t> rows) override {
+    return moe_.count_rows(ticket_of(ticket), rows);
   }
   void combine_recv(std::uint64_t ticket, const peerbus_combine_args& args) override {
     moe_.combine_recv(rows_of(ticket, "combine_recv"), read_out(args, moe_.config()),

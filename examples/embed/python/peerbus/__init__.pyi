@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: MIT
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy
 
 Tensor = Any  # numpy, torch on the CPU, or anything with __dlpack__ or the buffer protocol
 ANY_RANK: int
+VACANT: int
 ALGORITHMS: Tuple[str, ...]
 CODECS: Tuple[str, ...]
 LAYOUTS: Tuple[str, ...]
 LOST: Tuple[str, ...]
 RELAYS: Tuple[str, ...]
+REPLICA_POLICIES: Tuple[str, ...]
 TRANSPORTS: Tuple[str, ...]
 REDUCTIONS: Tuple[str, ...]
 
@@ -211,6 +213,16 @@ class Window:
     def __enter__(self) -> Any: ...
     def __exit__(self, *_: Any) -> None: ...
 
+class ReplicaChoice(NamedTuple):
+    policy: str = 'nearest'
+    quotas: Any = None
+    chosen: Any = None
+    distances: Any = None
+
+class CountedRows(NamedTuple):
+    rows: numpy.ndarray
+    of_all_ranks: bool
+
 class Received:
     ticket: int
     rows: int
@@ -226,6 +238,7 @@ class Received:
     origins: Optional[numpy.ndarray]
     slot_experts: Optional[numpy.ndarray]
     slot_weights: Optional[numpy.ndarray]
+    def count_rows(self) -> CountedRows: ...
 
 class PendingBatch:
     is_done: bool
@@ -240,11 +253,18 @@ class Exchange:
     codec: str
     hidden: int
     top_k: int
+    experts: int
+    physical_experts: int
     attachments: List[int]
     def __init__(self, comm: Communicator, *, experts: int, hidden: int, top_k: int, max_tokens: int,
                  codec: str = 'bf16', layout: str = 'compact', in_flight: int = 1,
                  alignment: int = 1, attachments: Sequence[Any] = (), relay: str = 'never',
-                 same_bits: bool = False, timeout: Optional[float] = None) -> None: ...
+                 same_bits: bool = False, timeout: Optional[float] = None,
+                 physical_to_logical: Any = None, experts_of_rank: Any = None,
+                 replicas: Union[str, ReplicaChoice] = 'nearest') -> None: ...
+    def install_experts(self, physical_to_logical: Any,
+                        replicas: Union[str, ReplicaChoice, None] = None,
+                        timeout: Optional[float] = None) -> None: ...
     def resume(self, lost: str = 'dropped', timeout: Optional[float] = None) -> Completed: ...
     def awaits_combine(self, received: Received) -> bool: ...
     @property

@@ -1,18 +1,28 @@
 # SPDX-License-Identifier: MIT
 """Exchanges: dispatch sends each token to the ranks of its experts, combine brings the sums home."""
 
+import contextlib
 import ctypes
 import typing
 
 import numpy
 
 from . import _library as c
+from ._experts import address_of, choice_of, map_of, structure_of, table_of
 from ._library import CODECS, RELAYS, InvalidArgument
 from ._operands import Operand
 from ._tensors import Given, contiguous, has_gaps, require_writable, view_of
 
 LAYOUTS = ("compact", "padded", "rank_major", "slots", "expert_slots")
 LOST = ("dropped", "renormalised", "refused")
+
+
+class CountedRows(typing.NamedTuple):
+    """The rows of each place by a dispatch, uint32 [physical experts], and whether they are those of all
+    ranks. Otherwise they are those of this rank's places, and 0 elsewhere."""
+
+    rows: numpy.ndarray
+    of_all_ranks: bool
 
 
 class Received:
@@ -50,6 +60,17 @@ class Received:
                             [capacity])
         self.slot_experts = view(raw.slot_experts, "int32", [capacity, top_k])
         self.slot_weights = view(raw.slot_weights, "float32", [capacity, top_k])
+
+    def count_rows(self):
+        """Returns the `CountedRows` of the dispatch, from which a planner learns which experts need
+        replicas. In layouts compact and padded they are those of all ranks; in others their sum over
+        ranks is. By rank a row counts for each of its experts. Not collective. Raises `InvalidArgument`
+        when the arrays are overwritten or the experts have other places, and `Error` with relay."""
+        rows, of_all = numpy.empty(self._exchange.physical_experts, numpy.uint32), ctypes.c_int32()
+        c.check(c.lib.peerbus_exchange_count_rows(
+            self._exchange, self.ticket, rows.ctypes.data_as(ctypes.POINTER(ctypes.c_uint32)), len(rows),
+            ctypes.byref(of_all)))
+        return CountedRows(rows, of_all.value == 1)
 
 
 class PendingBatch:
@@ -102,11 +123,17 @@ class Exchange(c.Object):
     per token of up to four further tensors. `relay` is one of `peerbus.RELAYS`: whether a token for
     several ranks of another host crosses once, and is handed on there. On one host "always" is refused.
     `same_bits` refuses what would let a token's result depend on other ranks or tokens.
+
+    `physical_to_logical` is the expert at each place, -1 for none, numbered through the ranks: a row of the
+    physical_to_logical_map of EPLB, vLLM or SGLang. An expert has one or more places, its replicas, at
+    most one at a rank. `experts_of_rank` are the places of each rank, by default dealt out equally.
+    `replicas` is this rank's `ReplicaChoice`, or its policy, one of `peerbus.REPLICA_POLICIES`; ranks may
+    differ in it. docs/balancing.md explains them.
     """
 
     def __init__(self, comm, *, experts, hidden, top_k, max_tokens, codec="bf16", layout="compact",
                  in_flight=1, alignment=1, attachments=(), relay="never", same_bits=False,
-                 timeout=None):
+                 timeout=None, physical_to_logical=None, experts_of_rank=None, replicas="nearest"):
         self.codec, self.hidden, self.top_k = codec, hidden, top_k
         self.attachments = list(attachments) + [0] * (4 - len(attachments))
         if len(attachments) > 4:
@@ -120,8 +147,59 @@ class Exchange(c.Object):
                 *[c.number(nbytes, "attachments") for nbytes in self.attachments]))
         # What the library may still read, by ticket, even if nobody finishes the batch.
         self._size, self._sent = comm.size, {}
-        super().__init__("exchange", c.make("exchange", c.lib.peerbus_exchange_create, comm,
-                                            ctypes.byref(config), c.nanoseconds(timeout)))
+        limit = c.nanoseconds(timeout)
+
+        def make():
+            return c.make("exchange", c.lib.peerbus_exchange_create, comm, ctypes.byref(config), limit)
+        try:
+            tables = self._place(config, physical_to_logical, experts_of_rank, replicas)
+        except Exception:
+            config.experts = 0  # Which all ranks refuse, so that no rank waits for this one.
+            with contextlib.suppress(c.Error):
+                make()
+            raise
+        super().__init__("exchange", make())
+        del tables  # Nobody reads them any more.
+
+    def _place(self, config, physical_to_logical, experts_of_rank, replicas):
+        """Sets the places of the experts of a configuration, and the choice among them. Returns the tables,
+        which keep it valid."""
+        self.experts = self.physical_experts = config.experts
+        tables = [table_of(experts_of_rank, "experts_of_rank", self._size, "ranks")]
+        config.experts_of_rank = address_of(tables[0])
+        if physical_to_logical is not None:
+            tables.append(map_of(physical_to_logical))
+            self.physical_experts = config.physical_experts = len(tables[1])
+            config.physical_to_logical = address_of(tables[1])
+        self._choice = choice_of(replicas)
+        tables.append(structure_of(self._choice, self.physical_experts, self.experts, self._size))
+        config.replicas = ctypes.addressof(tables[-1])
+        return tables
+
+    def install_experts(self, physical_to_logical, replicas=None, timeout=None):
+        """Collective: gives the experts other places, between two batches, with the same table on all ranks.
+        `physical_to_logical` and `replicas` are those of the constructor. Each rank keeps its number of
+        places. If `replicas` is None, the choice is as before, unless it names places.
+
+        The caller moves the weights. What earlier dispatches returned is not used any more. No
+        window is made anew. If the table or the choice is impossible on a rank, if tables differ, or if a
+        batch is not combined yet, all ranks raise `Error`, mostly `InvalidArgument`, and the experts
+        stay where they are."""
+        limit = 0
+        try:
+            limit = c.nanoseconds(timeout)
+            table = map_of(physical_to_logical)
+            choice = self._choice if replicas is None else choice_of(replicas)
+            if replicas is None and (choice.quotas is not None or choice.chosen is not None):
+                raise InvalidArgument(1, f"replicas is None, but the choice is {choice.policy}, for places "
+                                         "that experts leave: expected a choice for the new ones")
+            structure = structure_of(choice, len(table), self.experts, self._size)
+        except Exception:
+            c.check_refusal(c.lib.peerbus_exchange_install_experts(self, None, 0, None, limit))
+            raise
+        c.check(c.lib.peerbus_exchange_install_experts(self, address_of(table), len(table),
+                                                       ctypes.byref(structure), limit))
+        self._choice = choice
 
     def resume(self, lost="dropped", timeout=None):
         """Goes on in the present view of the communicator, after its `continue_without_the_dead`.

@@ -10,13 +10,13 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_float, 
 from ._struct import Struct
 
 __all__ = ["CommOptions", "Place", "Meeting", "LastSeen", "Python", "Origin", "RowUse", "Received",
-           "ExchangeConfig", "DispatchArgs", "CombineArgs", "Completed", "TeamOptions", "Tensor",
-           "Array", "ChannelOptions", "Transfer", "Call", "Finding", "DeepEpConfig",
-           "BufferOptions", "LowLatencyDispatchArgs", "LowLatencyReceived", "LowLatencyCombineArgs",
-           "Combined", "DispatchLayout", "NormalDispatchArgs", "NormalReceived",
-           "NormalCombineArgs", "EpBufferOptions", "EpDispatchArgs", "EpReceived", "EpCombineArgs",
-           "EplbArgs", "EplbTables", "all_gather_function", "rank_function", "interrupt_function",
-           "finding_function", "CONSTANTS", "FUNCTIONS"]
+           "ReplicaChoice", "ExchangeConfig", "DispatchArgs", "CombineArgs", "Completed",
+           "TeamOptions", "Tensor", "Array", "ChannelOptions", "Transfer", "Call", "Finding",
+           "DeepEpConfig", "BufferOptions", "LowLatencyDispatchArgs", "LowLatencyReceived",
+           "LowLatencyCombineArgs", "Combined", "DispatchLayout", "NormalDispatchArgs",
+           "NormalReceived", "NormalCombineArgs", "EpBufferOptions", "EpDispatchArgs", "EpReceived",
+           "EpCombineArgs", "EplbArgs", "EplbTables", "all_gather_function", "rank_function",
+           "interrupt_function", "finding_function", "CONSTANTS", "FUNCTIONS"]
 
 
 class CommOptions(Struct):
@@ -77,6 +77,11 @@ class Received(Struct):
                 ("use_starts", c_void_p), ("uses", c_void_p)]
 
 
+class ReplicaChoice(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("policy", c_uint32), ("quotas", c_void_p),
+                ("chosen", c_void_p), ("distances", c_void_p)]
+
+
 class ExchangeConfig(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("codec", c_int32), ("layout", c_int32),
                 ("outputs_at_home", c_uint32), ("experts", c_uint64), ("hidden", c_uint64),
@@ -84,7 +89,9 @@ class ExchangeConfig(Struct):
                 ("alignment", c_uint64), ("zero_gaps", c_uint32), ("relay", c_uint32),
                 ("attachments", c_uint64 * 4), ("output_attachment", c_uint64),
                 ("note_bytes", c_uint64), ("physical_to_logical", c_void_p),
-                ("stream_from", c_uint64), ("same_bits", c_uint32), ("reserved", c_uint32)]
+                ("stream_from", c_uint64), ("same_bits", c_uint32), ("reserved", c_uint32),
+                ("physical_experts", c_uint64), ("experts_of_rank", c_void_p),
+                ("replicas", c_void_p)]
 
 
 class DispatchArgs(Struct):
@@ -312,6 +319,10 @@ CONSTANTS = {
     "PEERBUS_RANK_MAJOR": 2,
     "PEERBUS_SLOTS": 3,
     "PEERBUS_EXPERT_SLOTS": 4,
+    "PEERBUS_REPLICA_NEAREST": 0,
+    "PEERBUS_REPLICA_ROUND_ROBIN": 1,
+    "PEERBUS_REPLICA_WEIGHTED": 2,
+    "PEERBUS_REPLICA_FIXED": 3,
     "PEERBUS_LOST_DROPPED": 0,
     "PEERBUS_LOST_RENORMALISED": 1,
     "PEERBUS_LOST_REFUSED": 2,
@@ -405,6 +416,9 @@ FUNCTIONS = {
     "combine_send": (c_int32, [c_void_p, c_uint64, c_void_p]),
     "combine_recv": (c_int32, [c_void_p, c_uint64, c_void_p]),
     "exchange_resume": (c_int32, [c_void_p, c_int32, c_int64, c_void_p]),
+    "exchange_install_experts": (c_int32, [c_void_p, c_void_p, c_uint64, c_void_p, c_int64]),
+    "exchange_count_rows": (c_int32, [c_void_p, c_uint64, POINTER(c_uint32), c_uint64,
+                                      POINTER(c_int32)]),
     "awaits_combine": (c_int32, [c_void_p, c_uint64]),
     "output": (c_int32, [c_void_p, c_uint64, c_uint64, POINTER(c_void_p)]),
     "output_attachment": (c_int32, [c_void_p, c_uint64, c_uint64, POINTER(c_void_p)]),

@@ -168,6 +168,20 @@ def as_numpy(array):
     return array.numpy() if is_torch(array) else array
 
 
+def array_of(values, dtype, name, dimensions):
+    """Returns an argument, which may be a list, as a contiguous array of numpy of type int64 or float64."""
+    if is_torch(values):
+        values = values.detach().cpu()
+        values = (values.double() if dtype == numpy.float64 else values).numpy()
+    array = numpy.asarray(values)
+    if array.ndim != dimensions:
+        raise c.InvalidArgument(1, f"{name} has {array.ndim} dimensions, expected {dimensions}")
+    if dtype == numpy.int64 and array.dtype.kind not in "iu" or array.dtype.kind not in "iuf":
+        raise TypeError(f"{name} has {array.dtype}, expected numbers"
+                        f"{'' if dtype == numpy.float64 else ' without a fraction'}")
+    return numpy.ascontiguousarray(array, dtype)
+
+
 def like(array, values):
     """Returns a numpy array as a torch tensor if `array` is one."""
     return sys.modules["torch"].from_numpy(values) if is_torch(array) else values

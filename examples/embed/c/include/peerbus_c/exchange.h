@@ -51,13 +51,36 @@ enum {
 #define PEERBUS_STREAM_DEFAULT UINT64_C(0)
 #define PEERBUS_STREAM_NEVER UINT64_MAX
 
-/** The configuration of an exchange, equal on all ranks except for `stream_from`. */
+/** The entry of `physical_to_logical` of a place without expert, which gets no rows. */
+#define PEERBUS_VACANT UINT32_MAX
+
+/** The rule by which a rank chooses among the places of an expert, its replicas. No rule needs
+ * communication, and each chooses the same in every run. docs/balancing.md compares them. */
+enum {
+  PEERBUS_REPLICA_NEAREST = 0,     /**< the one at the least distance; equally near ones take turns */
+  PEERBUS_REPLICA_ROUND_ROBIN = 1, /**< number (token + rank + expert) % replicas */
+  PEERBUS_REPLICA_WEIGHTED = 2,    /**< in turns, in proportion to `quotas` */
+  PEERBUS_REPLICA_FIXED = 3        /**< the one that `chosen` names */
+};
+
+/** The choice of a rank among replicas. Ranks may differ in it. The arrays are the caller's, and only the
+ * call that gets them reads them. */
+typedef struct peerbus_replica_choice {
+  uint32_t struct_bytes;     /**< sizeof(peerbus_replica_choice) */
+  uint32_t policy;           /**< PEERBUS_REPLICA_NEAREST and so on */
+  const uint32_t *quotas;    /**< weighted: [physical_experts], such as rows; otherwise NULL */
+  const uint32_t *chosen;    /**< fixed: [experts] the place for rows of each; otherwise NULL */
+  const uint32_t *distances; /**< [ranks] of each rank from this one; NULL: 0 for this rank, 1 for ranks
+                                  whose memory it stores to, 2 for the others */
+} peerbus_replica_choice;
+
+/** The configuration of an exchange, equal on all ranks except for `stream_from` and `replicas`. */
 typedef struct peerbus_exchange_config {
   uint32_t struct_bytes;      /**< sizeof(peerbus_exchange_config) */
   int32_t codec;              /**< PEERBUS_BF16 and so on */
   int32_t layout;             /**< PEERBUS_COMPACT and so on */
   uint32_t outputs_at_home;   /**< 1: experts write outputs at the token's home; less memory */
-  uint64_t experts;           /**< of the whole group */
+  uint64_t experts;           /**< of the whole group, as routing names them */
   uint64_t hidden;            /**< channels of a token */
   uint64_t top_k;             /**< expert slots of a token */
   uint64_t max_tokens;        /**< most tokens that a rank gives to one dispatch */
@@ -68,12 +91,19 @@ typedef struct peerbus_exchange_config {
   uint64_t attachments[PEERBUS_ATTACHMENTS]; /**< bytes per token of further tensors; 0: none */
   uint64_t output_attachment; /**< bytes that may go home beside each output; 0: none */
   uint64_t note_bytes;        /**< bytes of the note to all ranks of each dispatch; 0: none */
-  const uint32_t *physical_to_logical; /**< [experts] placement of experts; NULL: in order. Read only
-                                            by peerbus_exchange_create */
+  const uint32_t *physical_to_logical; /**< [physical_experts] the expert at each place, or
+                                            PEERBUS_VACANT. Places are numbered through the ranks. An
+                                            expert has one or more, at most one at a rank. NULL: in
+                                            order. Read only by peerbus_exchange_create */
   uint64_t stream_from;       /**< bytes of a batch from which stores bypass caches */
   uint32_t same_bits;         /**< 1: refuses what would let a token's result depend on other ranks
                                    or tokens (docs/reproducibility.md) */
   uint32_t reserved;          /**< 0 */
+  uint64_t physical_experts;  /**< places for experts of all ranks; 0: as many as experts */
+  const uint32_t *experts_of_rank; /**< [ranks] places of each rank, which may be 0; NULL: dealt out
+                                        equally. Read only by peerbus_exchange_create */
+  const peerbus_replica_choice *replicas; /**< NULL: PEERBUS_REPLICA_NEAREST. Read only by
+                                               peerbus_exchange_create */
 } peerbus_exchange_config;
 
 /**
@@ -180,6 +210,35 @@ typedef struct peerbus_completed {
  */
 PEERBUS_API peerbus_code peerbus_exchange_resume(peerbus_exchange *exchange, int32_t lost,
                                                  int64_t timeout_ns, peerbus_completed *completed);
+
+/**
+ * Gives the experts other places, between two batches. Collective, with the same table on all ranks.
+ * `physical_to_logical` and `replicas` are as in `peerbus_exchange_config`, and each rank keeps its number
+ * of places. The caller moves the weights. Tickets and rows of earlier dispatches are not used any more.
+ * Cost: an agreement; no memory of windows.
+ * Errors, on all ranks, which keep their experts: PEERBUS_INVALID_ARGUMENT for an impossible table or
+ * choice, or if a batch is between its dispatch and its combine; PEERBUS_MISMATCH, with the entry and the
+ * ranks, if tables differ; PEERBUS_UNSUPPORTED with relay; PEERBUS_OUT_OF_MEMORY, PEERBUS_TIMED_OUT,
+ * PEERBUS_PEER_DEAD, PEERBUS_POISONED.
+ */
+PEERBUS_API peerbus_code peerbus_exchange_install_experts(peerbus_exchange *exchange,
+                                                          const uint32_t *physical_to_logical,
+                                                          uint64_t physical_experts,
+                                                          const peerbus_replica_choice *replicas,
+                                                          int64_t timeout_ns);
+
+/**
+ * Writes the number of rows for each place by the dispatch of `ticket` to `rows`: [physical_experts]. In
+ * layouts compact and padded these are the rows of all ranks. In others they are those of this rank's
+ * places, and 0 elsewhere, so that the sum over ranks gives all; in layouts by rank a row counts for each
+ * of its experts. Sets `*of_all_ranks` to 1 or 0 accordingly, unless it is NULL. Not collective. Possible as
+ * long as `peerbus_received` is valid.
+ * Errors: PEERBUS_INVALID_ARGUMENT if the batch is not received here, or the exchange does not have
+ * `physical_experts` places; PEERBUS_UNSUPPORTED with relay.
+ */
+PEERBUS_API peerbus_code peerbus_exchange_count_rows(peerbus_exchange *exchange, uint64_t ticket,
+                                                     uint32_t *rows, uint64_t physical_experts,
+                                                     int32_t *of_all_ranks);
 
 /** Returns 1 if the batch of `ticket` is received and not combined, otherwise, or if `exchange` is NULL, 0.
  * After `peerbus_exchange_resume` the same on all ranks. */

@@ -50,9 +50,9 @@ typedef struct peerbus_received {
   uint64_t row_capacity; /**< entries of the arrays of rows */
   uint64_t ranks;        /**< number of sources */
   uint64_t blocks;       /**< blocks of this rank */
-  uint64_t experts;      /**< experts of this rank */
+  uint64_t experts;      /**< experts of this rank, vacant places included */
 
-  const uint32_t *expert_ids; /**< [experts] numbers within the group */
+  const uint32_t *expert_ids; /**< [experts] numbers within the group, or PEERBUS_VACANT */
   const uint32_t *first_rows; /**< [blocks, ranks] */
   const uint32_t *counts;     /**< [blocks, ranks] */
 

@@ -16,7 +16,7 @@ import typing
 import numpy
 
 from .. import _library as c
-from .._tensors import is_torch, like
+from .._tensors import array_of, like
 
 __all__ = ["IncrementalPlan", "balancedness", "plan_incremental", "plan_spread", "rebalance_experts"]
 
@@ -30,24 +30,10 @@ class IncrementalPlan(typing.NamedTuple):
     moves: typing.Any
 
 
-def _as_numpy(values, dtype, name, dimensions):
-    """Returns an argument as a contiguous array."""
-    if is_torch(values):
-        values = values.detach().cpu()
-        values = (values.double() if dtype == numpy.float64 else values.long()).numpy()
-    array = numpy.asarray(values)
-    if array.ndim != dimensions:
-        raise c.InvalidArgument(1, f"{name} has {array.ndim} dimensions, expected {dimensions}")
-    if dtype == numpy.int64 and array.dtype.kind not in "iu" or array.dtype.kind not in "iuf":
-        raise TypeError(f"{name} has {array.dtype}, expected numbers"
-                        f"{'' if dtype == numpy.float64 else ' without a fraction'}")
-    return numpy.ascontiguousarray(array, dtype)
-
-
 def _plan(planner, weight, num_replicas, num_gpus, num_groups=1, num_nodes=1, old_map=None,
           least_gain=0.0, most_moves=0, fixed_slots=0):
     """Returns the three tables of EPLB and the moves, of the planner of this number."""
-    loads = _as_numpy(weight, numpy.float64, "weight", 2)
+    loads = array_of(weight, numpy.float64, "weight", 2)
     layers, experts = loads.shape
     slots = c.number(num_replicas, "num_replicas")
     ranks = c.number(num_gpus, "num_gpus")
@@ -56,7 +42,7 @@ def _plan(planner, weight, num_replicas, num_gpus, num_groups=1, num_nodes=1, ol
         raise c.InvalidArgument(1, f"num_replicas is {slots} for {experts} experts, expected a slot for "
                                    "each of 1 or more experts, and less than 2**31")
     if old_map is not None:
-        old_map = _as_numpy(old_map, numpy.int64, "old_map", 2)
+        old_map = array_of(old_map, numpy.int64, "old_map", 2)
         if old_map.shape != (layers, slots):
             raise c.InvalidArgument(1, f"old_map is {list(old_map.shape)}, expected [layers, "
                                        f"num_replicas], {[layers, slots]}")
@@ -101,7 +87,7 @@ def plan_incremental(weight, old_map, num_gpus, least_gain=0.01, most_moves=None
     keeps its map. `most_moves` bounds the experts of a layer that come to another rank. The
     first `fixed_slots` of each rank keep their experts, whose replica 0 is there. Raises
     `InvalidArgument` if a rank holds an expert twice in `old_map`, or an expert has no slot."""
-    old_map = _as_numpy(old_map, numpy.int64, "old_map", 2)
+    old_map = array_of(old_map, numpy.int64, "old_map", 2)
     if most_moves is None:
         most_moves = 0
     elif operator.index(most_moves) < 1:
@@ -114,8 +100,8 @@ def plan_incremental(weight, old_map, num_gpus, least_gain=0.01, most_moves=None
 def balancedness(weight, physical_to_logical_map, num_gpus):
     """Returns for each layer the mean of rank loads divided by their maximum: 1 is perfect. The replicas
     of an expert share its load equally."""
-    loads = _as_numpy(weight, numpy.float64, "weight", 2)
-    plan = _as_numpy(physical_to_logical_map, numpy.int64, "physical_to_logical_map", 2)
+    loads = array_of(weight, numpy.float64, "weight", 2)
+    plan = array_of(physical_to_logical_map, numpy.int64, "physical_to_logical_map", 2)
     ranks = c.number(num_gpus, "num_gpus")
     if plan.shape[0] != loads.shape[0] or ranks == 0 or plan.shape[1] % ranks:
         raise c.InvalidArgument(1, f"physical_to_logical_map is {list(plan.shape)} for {loads.shape[0]} "

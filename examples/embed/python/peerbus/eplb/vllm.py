@@ -12,8 +12,8 @@ import typing
 import numpy
 
 from .. import _library as c
-from .._tensors import is_torch, like
-from . import _as_numpy, plan_incremental, plan_spread
+from .._tensors import array_of, is_torch, like
+from . import plan_incremental, plan_spread
 from . import rebalance_experts as _published
 
 try:
@@ -75,7 +75,7 @@ class EplbPolicy(AbstractEplbPolicy):
 
     def _improve(self, weight, old, num_replicas, num_ranks):
         """Returns the plan by `plan_incremental`, layer by layer."""
-        maps = _as_numpy(old, numpy.int64, "physical_to_logical_map_cpu", 2)
+        maps = array_of(old, numpy.int64, "physical_to_logical_map_cpu", 2)
         if maps.shape != (len(weight), num_replicas):
             raise c.InvalidArgument(1, f"physical_to_logical_map_cpu is {list(maps.shape)}, expected "
                                        f"[layers, num_replicas], {[len(weight), num_replicas]}")
@@ -107,8 +107,8 @@ class EplbPolicy(AbstractEplbPolicy):
         plan = _published(weight, num_replicas, num_groups or 1, num_nodes, num_ranks)[0]
         if old_global_expert_indices is None:
             return plan
-        old = _as_numpy(old_global_expert_indices, numpy.int64, "old_global_expert_indices", 2)
-        new = _as_numpy(plan, numpy.int64, "plan", 2)
+        old = array_of(old_global_expert_indices, numpy.int64, "old_global_expert_indices", 2)
+        new = array_of(plan, numpy.int64, "plan", 2)
         if old.shape != new.shape:
             return plan  # The number of slots changes, so that no slot stays.
         for old_map, new_map in zip(old, new):
