@@ -2,7 +2,10 @@
 #ifndef PEERBUS_C_BASE_H
 #define PEERBUS_C_BASE_H
 
-/** @file Version, error codes and error texts. */
+/**
+ * @file
+ * Version, error codes and error texts.
+ */
 
 #include <stddef.h>
 #include <stdint.h>

@@ -2,7 +2,10 @@
 #ifndef PEERBUS_C_COMM_H
 #define PEERBUS_C_COMM_H
 
-/** @file Communicators: how ranks meet, their numbers, and barriers. */
+/**
+ * @file
+ * Communicators: how ranks meet, their numbers, and barriers.
+ */
 
 #include <peerbus_c/base.h>
 

@@ -2,7 +2,10 @@
 #ifndef PEERBUS_C_EPLB_H
 #define PEERBUS_C_EPLB_H
 
-/** @file Plans of where experts lie, from their loads: EPLB and planners of peerbus. */
+/**
+ * @file
+ * Plans of where experts lie, from their loads: EPLB and planners of peerbus.
+ */
 
 #include <peerbus_c/base.h>
 

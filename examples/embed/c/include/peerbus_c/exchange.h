@@ -47,8 +47,9 @@ enum {
   PEERBUS_EXPERT_SLOTS = 4 /**< by expert and source, from row (e x ranks + r) x max_tokens */
 };
 
-/** The values of `stream_from` that are not a number of bytes. */
+/** The value of `stream_from` with which the exchange chooses its stores. */
 #define PEERBUS_STREAM_DEFAULT UINT64_C(0)
+/** The value of `stream_from` with which all stores are plain. */
 #define PEERBUS_STREAM_NEVER UINT64_MAX
 
 /** The entry of `physical_to_logical` of a place without expert, which gets no rows. */
@@ -195,8 +196,8 @@ enum {
 
 /** How far all ranks of a view have come with an exchange, in batches since it was made. */
 typedef struct peerbus_completed {
-  uint64_t received;
-  uint64_t combined;
+  uint64_t received; /**< that all have received */
+  uint64_t combined; /**< that all have combined */
 } peerbus_completed;
 
 /**

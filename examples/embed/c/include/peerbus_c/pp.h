@@ -2,7 +2,10 @@
 #ifndef PEERBUS_C_PP_H
 #define PEERBUS_C_PP_H
 
-/** @file Tensors sent to the next or the previous rank of a ring: DeepEP's PPBuffer. */
+/**
+ * @file
+ * Tensors sent to the next or the previous rank of a ring: DeepEP's PPBuffer.
+ */
 
 #include <peerbus_c/comm.h>
 

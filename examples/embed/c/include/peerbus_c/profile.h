@@ -2,8 +2,11 @@
 #ifndef PEERBUS_C_PROFILE_H
 #define PEERBUS_C_PROFILE_H
 
-/** @file Checks of calls of DeepEP against the limits of platforms (docs/profiles.md), and the sizes
- * that DeepEP asks for. Nothing here communicates. Threads: any. */
+/**
+ * @file
+ * Checks of calls of DeepEP against the limits of platforms (docs/profiles.md), and the sizes
+ * that DeepEP asks for. Nothing here communicates. Threads: any.
+ */
 
 #include <peerbus_c/base.h>
 
@@ -146,11 +149,14 @@ PEERBUS_API peerbus_code peerbus_require(int32_t target, const peerbus_call *cal
 typedef struct peerbus_deep_ep_config {
   uint32_t struct_bytes; /**< sizeof(peerbus_deep_ep_config) */
   uint32_t reserved;     /**< 0 */
+  /**@{*/
+  /** The member of DeepEP's Config that has this name. */
   uint64_t num_sms;
   uint64_t num_max_nvl_chunked_send_tokens;
   uint64_t num_max_nvl_chunked_recv_tokens;
   uint64_t num_max_rdma_chunked_send_tokens;
   uint64_t num_max_rdma_chunked_recv_tokens;
+  /**@}*/
 } peerbus_deep_ep_config;
 
 /** Sets `*bytes` to what DeepEP's get_nvl_buffer_size_hint returns. Errors:

@@ -2,7 +2,10 @@
 #ifndef PEERBUS_C_RECEIVED_H
 #define PEERBUS_C_RECEIVED_H
 
-/** @file The rows that a dispatch brings to a rank. */
+/**
+ * @file
+ * The rows that a dispatch brings to a rank.
+ */
 
 #include <peerbus_c/base.h>
 

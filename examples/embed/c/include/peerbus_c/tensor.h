@@ -2,7 +2,10 @@
 #ifndef PEERBUS_C_TENSOR_H
 #define PEERBUS_C_TENSOR_H
 
-/** @file Tensors that DeepEP's calls take and return. */
+/**
+ * @file
+ * Tensors that DeepEP's calls take and return.
+ */
 
 #include <peerbus_c/base.h>
 
