@@ -191,22 +191,24 @@ class Once:
 class TokenDispatcher:
     """Dispatches tokens of up to `max_tokens` per rank to `experts` experts.
 
-    Rank r of `comm` has E // R experts, the first E % R ranks one more, in order. `in_flight`
-    micro-batches of a layout and codec may be under way at once. `relay` and `same_bits` as in
+    Rank r of `comm` has `experts_of_rank[r]` experts, by default E // R and the first E % R ranks one more, in
+    order. `in_flight` micro-batches of a layout and codec may be under way at once. `relay` and `same_bits` as in
     `peerbus.Exchange`, except that the layout slots is never relayed. `timeout` is the time limit of each
     call, by default that of `comm`. `watch` is the `Watch` of `comm`, by default one of its own.
     """
 
     def __init__(self, comm, experts, hidden, max_tokens, in_flight=2, relay="automatic",
-                 same_bits=False, timeout=None, watch=None):
+                 same_bits=False, timeout=None, watch=None, experts_of_rank=None):
         self.comm, self.experts, self.hidden, self.max_tokens = comm, experts, hidden, max_tokens
         self.in_flight, self.same_bits, self.timeout = in_flight, same_bits, timeout
         self._relay = relay
         self._exchanges = {}
+        self._experts_of_rank = experts_of_rank
         few, more = divmod(experts, comm.size)
-        self._owners = numpy.repeat(numpy.arange(comm.size), few + (numpy.arange(comm.size) < more))
-        self.first_expert = comm.rank * few + min(comm.rank, more)
-        self.local_experts = few + (comm.rank < more)
+        places = numpy.asarray(few + (numpy.arange(comm.size) < more) if experts_of_rank is None
+                               else experts_of_rank)
+        self._owners = numpy.repeat(numpy.arange(comm.size), places)
+        self.first_expert, self.local_experts = int(places[:comm.rank].sum()), int(places[comm.rank])
         self.watch, self._owns_watch = watch or Watch(), watch is None
 
     def send(self, layout, x, topk_ids, topk_weights, codec="bf16"):
@@ -265,7 +267,8 @@ class TokenDispatcher:
                 self.comm, layout=layout, codec=codec, experts=self.experts, hidden=self.hidden,
                 top_k=shape[1] if len(shape) == 2 else 1,  # Other ranks have others: all refuse.
                 max_tokens=self.max_tokens, in_flight=self.in_flight, same_bits=self.same_bits,
-                relay="never" if layout == "slots" else self._relay, timeout=self.timeout)
+                relay="never" if layout == "slots" else self._relay, timeout=self.timeout,
+                experts_of_rank=self._experts_of_rank)
             self.watch.exchanges[made] = self.comm.view.number
         return self._exchanges[key]
 

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: MIT
+"""peerbus.engines.afd, called in the order in which the workers of vLLM's AFD plug-in call a connector, on
+numpy arrays, and on torch tensors where torch is installed: TENSORS=torch. And the example
+attention_apart.py."""
+
+import os
+import subprocess
+import sys
+import types
+import unittest
+
+import numpy
+
+import peerbus
+from engine_model import EXPERTS, HIDDEN, TOP_K, check_arguments, expected, factor, put_module
+from ranks import bf16, free_port, has_hosts, main, needs_torch, raises, run, widened
+from test_deep_ep import Kind
+
+LAYERS, MOST = 3, 6
+SPLITS = (3, 2), (2, 3), (1, 1), (4, 1), (1, 3)  # Attention and FFN ranks.
+
+
+def configs(attention, ffn, role, routes, ubatches=2, dtype=None, **extra):
+    """Returns what the plug-in gives to a connector."""
+    return types.SimpleNamespace(
+        model_config=types.SimpleNamespace(dtype=dtype, hf_config=types.SimpleNamespace(
+            hidden_size=HIDDEN, num_experts_per_tok=TOP_K, n_routed_experts=EXPERTS)),
+        scheduler_config=types.SimpleNamespace(max_num_batched_tokens=MOST),
+        parallel_config=types.SimpleNamespace(num_ubatches=ubatches),
+        additional_config={"afd": {"connector_extra_config": extra}},
+    ), types.SimpleNamespace(role=role, num_attention_ranks=attention, num_ffn_ranks=ffn, host="127.0.0.1",
+                             port=int(os.environ["AFD_PORT"]), compute_gate_on_attention=routes)
+
+
+class Rank:
+    """This rank: attention or FFN, as the environment says."""
+
+    def __init__(self, **more):
+        from peerbus.engines import afd
+        self.kind = Kind()
+        self.attention, self.ffn = int(os.environ["ATTENTION"]), int(os.environ["FFN"])
+        number = int(os.environ["RANK"])
+        self.is_ffn = number >= self.attention
+        self.role_rank = number - self.is_ffn * self.attention
+        self.routes = os.environ["ROUTES"] == "1"
+        if self.kind.torch:
+            more["dtype"] = self.kind.torch.bfloat16
+        if "PEERBUS_SECRET" in os.environ:
+            more.update(secret=os.environ["PEERBUS_SECRET"].ljust(16, "-"), host=os.environ["PEERBUS_HOST"])
+        config, afd_config = configs(self.attention, self.ffn, "ffn" if self.is_ffn else "attention",
+                                     self.routes, **more)
+        self.connector = afd.PeerbusAFDConnector(number, 0, config, afd_config, self.role_rank)
+        assert not self.connector.is_initialized
+        self.connector.init_afd_connector()
+        self.connector.init_afd_connector()
+        assert self.connector.is_initialized
+
+    def batch(self, layer, stage, attention_rank):
+        """Returns the tokens of an attention rank, which any rank can say: one of them has none in a layer."""
+        draw = numpy.random.default_rng([layer, stage, attention_rank])
+        count = 0 if attention_rank == layer % 3 else int(draw.integers(1, MOST + 1))
+        x = 1 + (numpy.arange(count)[:, None] + attention_rank + stage + numpy.arange(HIDDEN)) % 3
+        ids = numpy.array([draw.permutation(EXPERTS)[:TOP_K] for _ in range(count)],
+                          numpy.int64).reshape(count, TOP_K)
+        ids[:, -1] = numpy.where(numpy.arange(count) % 2, -1, ids[:, -1])  # Some have an expert less.
+        weights = draw.choice(numpy.float32([1, 0.5, 0.25]), [count, TOP_K])
+        return x.astype(numpy.float32), weights, ids
+
+    def context(self, layer, stage, count):
+        return types.SimpleNamespace(states=None, metadata=types.SimpleNamespace(
+            layer_idx=layer, stage_idx=stage, seq_lens=[count], total_tokens=count))
+
+    def send(self, layer, stage):
+        x, weights, ids = self.batch(layer, stage, self.role_rank)
+        given = self.kind.given(bf16(x), True)
+        routing = dict(topk_ids=self.kind.given(ids), topk_weights=self.kind.given(weights),
+                       router_logits=None) if self.routes else {}
+        self.connector.send_attn_output(given, self.context(layer, stage, len(x)), **routing)
+        return given, expected(x, weights, ids) if self.routes else x * factor(layer)
+
+    def run_attention(self, layers=LAYERS, stages=2):
+        for layer in range(layers):
+            sent = [self.send(layer, stage) for stage in range(stages)]
+            for stage, (given, wanted) in enumerate(sent):
+                out = self.connector.recv_ffn_output(ref_tensor=given, ubatch_idx=stage)
+                assert out is given
+                numpy.testing.assert_array_equal(widened(self.kind.got(out)), wanted)
+
+    def run_ffn(self, layers=LAYERS, stages=2):
+        few, more = divmod(EXPERTS, self.ffn)
+        first = self.role_rank * few + min(self.role_rank, more)
+        for layer in range(layers):
+            for stage in range(stages):
+                payload = self.connector.recv_attn_output(ubatch_idx=stage, layer_idx=layer)
+                metadata = payload.context.metadata
+                assert (metadata.layer_idx, metadata.stage_idx) == (layer, stage)
+                assert len(metadata.seq_lens) == self.attention
+                rows = widened(self.kind.got(payload.hidden_states))
+                assert len(rows) == metadata.total_tokens
+                groups = self.kind.got(payload.context.states.group_list)
+                if self.routes:
+                    experts = numpy.repeat(numpy.arange(len(groups)), groups)
+                    outputs = rows * factor(first + experts)[:, None]
+                    wanted = [numpy.isin(self.batch(layer, stage, a)[2],
+                                         first + numpy.arange(len(groups))).sum()
+                              for a in range(self.attention)]
+                else:
+                    outputs = rows * factor(layer)
+                    wanted = [self.dealt(layer, stage, a) for a in range(self.attention)]
+                assert metadata.seq_lens == wanted and groups.sum() == len(rows)
+                self.connector.send_ffn_output(self.kind.given(bf16(outputs), True), payload.context)
+
+    def dealt(self, layer, stage, attention_rank):
+        """Returns how many tokens of a rank come to this one: those whose part of the row of all attention
+        ranks, each as long as the next, begins in this rank's part."""
+        count = len(self.batch(layer, stage, attention_rank)[0])
+        return sum(self.role_rank * self.attention * count
+                   <= (attention_rank * count + i) * self.ffn
+                   < (self.role_rank + 1) * self.attention * count for i in range(count))
+
+    def run(self):
+        self.run_ffn() if self.is_ffn else self.run_attention()
+
+
+def serve():
+    rank = Rank()
+    plane = rank.connector.control_plane
+    for step in range(2):
+        if rank.is_ffn:
+            told = plane.recv_dp_metadata_list()
+            assert (told.is_graph_capturing, told.is_warmup) == (False, step == 0)
+            assert {stage: (list(data.num_tokens_across_dp_cpu), data.max_tokens_across_dp_cpu)
+                    for stage, data in told.dp_metadata_list.items()} == {0: ([3, step], 3), 1: ([0, 1], 1)}
+        else:
+            stages = {0: ([3, step], 3), 1: ([0, 1], 1)}
+            told = types.SimpleNamespace(is_graph_capturing=False, is_warmup=step == 0, dp_metadata_list={
+                stage: types.SimpleNamespace(num_tokens_across_dp_cpu=numpy.array(counts),
+                                             max_tokens_across_dp_cpu=most)
+                for stage, (counts, most) in stages.items()})
+            plane.send_dp_metadata_list(told)
+        plane.update_state_from_dp_metadata(told)
+    rank.run()
+    rank.run()  # As the next step does.
+    rank.connector.close()
+    assert not rank.connector.is_initialized
+    rank.connector.close()
+
+
+def refuse():
+    """Bad arguments of one attention rank."""
+    rank = Rank(timeout=10, ubatches=1)
+    from peerbus.engines.afd import PeerbusAFDConnector
+    connector = rank.connector
+    if rank.is_ffn:
+        raises(RuntimeError, "on an ffn rank", connector.send_attn_output, numpy.zeros([1, HIDDEN], "u2"),
+               rank.context(0, 0, 1), topk_ids=numpy.zeros([1, TOP_K], int), topk_weights=numpy.ones([1, TOP_K], "f4"))
+        raises(peerbus.Refused, "rank 0", connector.recv_attn_output)
+    else:
+        raises(RuntimeError, "on an attention rank", connector.recv_attn_output)
+        raises(RuntimeError, "nothing was sent", connector.recv_ffn_output, None)
+        raises(ValueError, "has 2 rows, expected total_tokens of the context, 1", connector.send_attn_output,
+               numpy.zeros([2, HIDDEN], "u2"), rank.context(0, 0, 1))
+        raises(ValueError, "expected both", connector.send_attn_output, numpy.zeros([1, HIDDEN], "u2"),
+               rank.context(0, 0, 1))
+        arguments = numpy.zeros([1, HIDDEN], "u2"), rank.context(0, 0, 1)
+        ids = numpy.arange(TOP_K)[None] + (EXPERTS if rank.role_rank == 0 else 0)
+        routing = dict(topk_ids=ids, topk_weights=numpy.ones([1, TOP_K], "f4"))
+        if rank.role_rank == 0:
+            raises(peerbus.InvalidArgument, "expert", connector.send_attn_output, *arguments, **routing)
+        else:
+            connector.send_attn_output(*arguments, **routing)
+            raises(peerbus.Refused, "rank 0", connector.recv_ffn_output, arguments[0])
+    rank.run_ffn(1, 1) if rank.is_ffn else rank.run_attention(1, 1)  # It goes on.
+    config, afd_config = configs(1, 1, "router", True)
+    raises(ValueError, "role is 'router'", PeerbusAFDConnector, 0, 0, config, afd_config, 0)
+    config, afd_config = configs(2, 0, "attention", True)
+    raises(ValueError, "2 attention and 0 FFN ranks", PeerbusAFDConnector, 0, 0, config, afd_config, 0)
+    config, afd_config = configs(2, 1, "ffn", True)
+    raises(ValueError, "role_rank is 1, expected one of 1 ffn ranks", PeerbusAFDConnector, 0, 0, config,
+           afd_config, 1)
+    config, afd_config = configs(2, 1, "ffn", True, core_num=8)
+    raises(ValueError, "has 'core_num', expected codec", PeerbusAFDConnector, 0, 0, config, afd_config, 0)
+
+
+class AFDTest(unittest.TestCase):
+    def run_split(self, function, attention, ffn, routes, **more):
+        run(attention + ffn, function, ATTENTION=str(attention), FFN=str(ffn), ROUTES="01"[routes],
+            AFD_PORT=free_port(), **more)
+
+    def test_splits(self):
+        for attention, ffn in SPLITS:
+            for routes in (True, False):
+                with self.subTest(attention=attention, ffn=ffn, routes=routes):
+                    self.run_split(serve, attention, ffn, routes)
+
+    @unittest.skipUnless(has_hosts, "libpeerbus is built without networks")
+    def test_hosts(self):
+        self.run_split(serve, 3, 2, True, hosts=2)
+
+    @needs_torch
+    def test_torch(self):
+        self.run_split(serve, 3, 2, True, TENSORS="torch")
+
+    def test_bad_arguments(self):
+        self.run_split(refuse, 2, 1, True)
+
+    def test_methods(self):
+        from peerbus.engines import afd
+        check_arguments(self, afd.PeerbusAFDConnector, {
+            "__init__": "rank local_rank vllm_config afd_config role_rank",
+            "init_afd_connector": "", "close": "",
+            "send_attn_output": "hidden_states context topk_ids topk_weights _",
+            "recv_ffn_output": "ref_tensor ubatch_idx _", "recv_attn_output": "ubatch_idx layer_idx _",
+            "send_ffn_output": "ffn_output context _"})
+        check_arguments(self, afd.PeerbusAFDControlPlane, {
+            "update_state_from_dp_metadata": "payload", "send_dp_metadata_list": "payload",
+            "recv_dp_metadata_list": ""})
+
+
+class ExampleTest(unittest.TestCase):
+    """Text over ranks, some of which have no sequence or no draft."""
+
+    def ended(self, *arguments, expected=0):
+        example = os.path.join(os.path.dirname(peerbus.__file__), "..", "attention_apart.py")
+        done = subprocess.run([sys.executable, example, *arguments], capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def test_text(self):
+        self.assertIn("0 of 8 texts differ", self.ended("--tokens", "12"))
+        self.assertIn("0 of 8 texts differ", self.ended("--attention", "9", "--experts", "1", "--drafts", "0",
+                                                        "--tokens", "3"))
+
+    def test_arguments(self):
+        self.assertIn("--experts is 8, expected at most 7", self.ended("--experts", "8", expected=2))
+        self.assertIn("--tokens: 0, expected a whole number from 1", self.ended("--tokens", "0", expected=2))
+
+
+if __name__ == "__main__":
+    main(globals())
