@@ -54,8 +54,9 @@ set(DOXYGEN_HTML_OUTPUT site)
 # For narrow screens and dark ones. Without it the site has the look that Doxygen gives it.
 find_file(PEERBUS_SITE_STYLE doxygen-awesome.css PATHS /usr/share/doxygen-awesome-css)
 mark_as_advanced(PEERBUS_SITE_STYLE)
+set(DOXYGEN_HTML_EXTRA_STYLESHEET "${PROJECT_SOURCE_DIR}/cmake/site/site.css")
 if(PEERBUS_SITE_STYLE)
-  set(DOXYGEN_HTML_EXTRA_STYLESHEET "${PEERBUS_SITE_STYLE}")
+  list(PREPEND DOXYGEN_HTML_EXTRA_STYLESHEET "${PEERBUS_SITE_STYLE}")
 else()
   message(STATUS "the site has no style for narrow and dark screens: doxygen-awesome.css was not found "
                  "(Debian: doxygen-awesome-css)")
