@@ -154,7 +154,8 @@ class Exchange(c.Object):
         try:
             tables = self._place(config, physical_to_logical, experts_of_rank, replicas)
         except Exception:
-            config.experts = 0  # Which all ranks refuse, so that no rank waits for this one.
+            # All ranks refuse so many places without a table, and no rank waits for this one.
+            config.physical_to_logical, config.physical_experts = None, experts + 1
             with contextlib.suppress(c.Error):
                 make()
             raise
