@@ -275,13 +275,13 @@ TEST_CASE("configurations of places that cannot be are refused on all ranks") {
                   says);
             expect(exchange == nullptr, "no exchange");
           };
-          // What is read here is told here, and the other ranks are told whose configuration is
-          // bad.
-          refused(is_odd_one ? "physical_experts is 11 without physical_to_logical" : "rank 1",
+          // Other ranks are told whose table cannot be read.
+          const char* const elsewhere = "rank 1 could not: exchange: physical_to_logical has 1";
+          refused(is_odd_one ? "physical_experts is 11 without physical_to_logical" : elsewhere,
                   [](auto& c) { c.physical_to_logical = nullptr; });
           auto small = in_turns;
           small.struct_bytes = 8;
-          refused(is_odd_one ? "replicas.struct_bytes is 8" : "rank 1",
+          refused(is_odd_one ? "replicas.struct_bytes is 8" : elsewhere,
                   [&](auto& c) { c.replicas = &small; });
           refused("physical_to_logical has 10 entries, expected the sum of experts_of_rank, 11",
                   [](auto& c) { c.physical_experts = 10; });

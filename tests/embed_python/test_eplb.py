@@ -245,8 +245,11 @@ def refusals():
         if comm.rank == 1:
             made.update(physical_to_logical=bad, replicas=replicas)
         refused_elsewhere(comm, kind, says, lambda: comm.exchange(**made))
-    refused_elsewhere(comm, wrong, "experts_of_rank has 3 entries, expected ranks, 2", lambda: comm.exchange(
-        experts=12, hidden=64, top_k=1, max_tokens=1, experts_of_rank=[4] * 3 if comm.rank == 1 else None))
+    for bad, says in ((dict(experts_of_rank=[4] * 3), "experts_of_rank has 3 entries, expected ranks, 2"),
+                      (dict(physical_to_logical=table[:0]), "has 0 entries, expected at least experts, 12"),
+                      (dict(physical_to_logical=table[:5]), "has 5 entries, expected at least experts, 12")):
+        made = dict(bad if comm.rank == 1 else {}, experts=12, hidden=64, top_k=1, max_tokens=1)
+        refused_elsewhere(comm, wrong, says, lambda: comm.exchange(**made))
     for bad, kind, says in (
             ((table[:5],), wrong, "physical_to_logical has 5 entries, expected physical experts, 14"),
             ((None,), wrong, "physical_to_logical has 0 dimensions"),

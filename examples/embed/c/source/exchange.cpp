@@ -45,6 +45,9 @@ exchange_request request_of(communicator<bus>& comm, const peerbus_exchange_conf
   return request;
 }
 
+/// A table that all ranks refuse, in place of one that this rank cannot read.
+constexpr std::array<std::uint32_t, 1> refused_table{moe::vacant};
+
 make_exchange_function function_of(std::int32_t codec) {
   // In the order of PEERBUS_BF16 and so on.
   const std::array all{make_bf16,      make_int8_per_token, make_fp8_f32, make_fp8_rounded,
@@ -96,7 +99,11 @@ peerbus_code peerbus_exchange_create(peerbus_comm* comm, const peerbus_exchange_
     const auto make = function_of(given.codec);
     auto request = request_of(members->comm, given, deadline_of(members->comm, timeout_ns));
     auto calls = call_or_refuse([&] { read_experts(given, members->comm.size(), request.config); },
-                                [&] { request.config.experts = 0; }, [&] { return make(request); });
+                                [&] {
+                                  request.config.experts_of_rank = {};
+                                  request.config.physical_to_logical = refused_table;
+                                },
+                                [&] { return make(request); });
     *exchange = std::make_unique<peerbus_exchange>(members, std::move(calls)).release();
   });
 }

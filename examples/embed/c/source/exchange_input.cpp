@@ -119,7 +119,7 @@ void read_experts(const peerbus_exchange_config& given, std::size_t ranks,
   else if (places != given.experts)
     throw error{errc::invalid_argument,
                 concat("physical_experts is ", places,
-                       " without physical_to_logical, expected 0 or ", "experts, ", given.experts)};
+                       " without physical_to_logical, expected 0 or experts, ", given.experts)};
 }
 
 }  // namespace peerbus::c_library

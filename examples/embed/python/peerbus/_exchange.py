@@ -154,7 +154,8 @@ class Exchange(c.Object):
         try:
             tables = self._place(config, physical_to_logical, experts_of_rank, replicas)
         except Exception:
-            config.experts = 0  # Which all ranks refuse, so that no rank waits for this one.
+            # All ranks refuse so many places without a table, and no rank waits for this one.
+            config.physical_to_logical, config.physical_experts = None, experts + 1
             with contextlib.suppress(c.Error):
                 make()
             raise
@@ -170,6 +171,9 @@ class Exchange(c.Object):
         if physical_to_logical is not None:
             tables.append(map_of(physical_to_logical))
             self.physical_experts = config.physical_experts = len(tables[1])
+            if self.physical_experts < self.experts:  # The library takes 0 for as many as experts.
+                raise InvalidArgument(1, f"physical_to_logical has {self.physical_experts} entries, expected "
+                                         f"at least experts, {self.experts}")
             config.physical_to_logical = address_of(tables[1])
         self._choice = choice_of(replicas)
         tables.append(structure_of(self._choice, self.physical_experts, self.experts, self._size))
