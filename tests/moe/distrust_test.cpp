@@ -153,8 +153,7 @@ struct level {
 /// A place where a liar has just written something for a victim.
 class scene {
  public:
-  scene(const level& in, std::size_t liar, std::size_t victim, std::uint64_t number,
-        bool has_board)
+  scene(const level& in, std::size_t liar, std::size_t victim, std::uint64_t number, bool has_board)
       : in_{&in},
         liar_{in.place_of(liar)},
         victim_{in.place_of(victim)},
@@ -167,16 +166,13 @@ class scene {
   [[nodiscard]] verdict* record() const { return at<verdict>(board_, message()); }
   /// Sets the liar's number of rows for a block of the victim.
   void set_count(std::size_t local_block, std::uint64_t count) const {
-    const std::size_t first = in_->geometry.has_slots()
-                                  ? 0
-                                  : in_->geometry.blocks.first(rank_id{victim_});
+    const std::size_t first =
+        in_->geometry.has_slots() ? 0 : in_->geometry.blocks.first(rank_id{victim_});
     std::memcpy(board_.data() + message() + in_->map.counts_at +
                     (first + local_block) * in_->map.count_bytes,
                 &count, in_->map.count_bytes);
   }
-  [[nodiscard]] std::size_t blocks() const {
-    return in_->geometry.blocks.count(rank_id{victim_});
-  }
+  [[nodiscard]] std::size_t blocks() const { return in_->geometry.blocks.count(rank_id{victim_}); }
   /// The first row of the liar at the victim. Rows of a dispatch lie as those of the one before.
   [[nodiscard]] std::size_t row(std::size_t origin_rank) const {
     std::size_t row = 0;
@@ -246,9 +242,8 @@ std::vector<wrong_number> wrong_numbers(const level& in, bool rows_are_handed_on
       all.push_back({text("epoch ", epoch), with_counts,
                      [=](const scene& at) { at.record()->epoch = epoch; },
                      text("a signal of counts with those of dispatch ")});
-  for (const std::uint64_t bytes :
-       {std::uint64_t{1}, std::uint64_t{in.map.note_bytes} + 1,
-        std::numeric_limits<std::uint64_t>::max()})
+  for (const std::uint64_t bytes : {std::uint64_t{1}, std::uint64_t{in.map.note_bytes} + 1,
+                                    std::numeric_limits<std::uint64_t>::max()})
     all.push_back({text("note of ", bytes), with_counts,
                    [=](const scene& at) {
                      at.record()->epoch = 2;
@@ -263,44 +258,43 @@ std::vector<wrong_number> wrong_numbers(const level& in, bool rows_are_handed_on
                    std::move(says)});
   };
   for (const std::size_t rank : {std::size_t{8}, std::size_t{0xffff}})
-    add_origin(text("home rank ", rank),
-               [=](const scene&, wire_origin& origin) {
-                 origin.rank = static_cast<std::uint16_t>(rank);
-               },
-               text(" as one of rank ", rank));
+    add_origin(
+        text("home rank ", rank),
+        [=](const scene&, wire_origin& origin) { origin.rank = static_cast<std::uint16_t>(rank); },
+        text(" as one of rank ", rank));
   if (!rows_are_handed_on)
-    add_origin("home rank of the victim",
-               [](const scene& at, wire_origin& origin) {
-                 origin.rank = static_cast<std::uint16_t>(at.victim());
-               },
-               " as one of rank ");
+    add_origin(
+        "home rank of the victim",
+        [](const scene& at, wire_origin& origin) {
+          origin.rank = static_cast<std::uint16_t>(at.victim());
+        },
+        " as one of rank ");
   const std::size_t home_tokens = rows_are_handed_on ? tokens / 2 : tokens;
   for (const std::size_t token : {home_tokens, std::size_t{0xffffffff}})
-    add_origin(text("token ", token),
-               [=](const scene&, wire_origin& origin) {
-                 origin.token = static_cast<std::uint32_t>(token);
-               },
-               text(" as token ", token));
+    add_origin(
+        text("token ", token),
+        [=](const scene&, wire_origin& origin) {
+          origin.token = static_cast<std::uint32_t>(token);
+        },
+        text(" as token ", token));
   for (const std::size_t slot : {in.map.copies, std::size_t{0xffff}})
-    add_origin(text("slot ", slot),
-               [=](const scene&, wire_origin& origin) {
-                 origin.slot = static_cast<std::uint16_t>(slot);
-               },
-               text(" as slot ", slot));
+    add_origin(
+        text("slot ", slot),
+        [=](const scene&, wire_origin& origin) { origin.slot = static_cast<std::uint16_t>(slot); },
+        text(" as slot ", slot));
   if (!in.geometry.by_rank) return all;
-  const auto local = static_cast<std::int32_t>(
-      moe::placement_of(in.config, in.ranks.size()).count(rank_id{0}));
+  const auto local =
+      static_cast<std::int32_t>(moe::placement_of(in.config, in.ranks.size()).count(rank_id{0}));
   for (const std::int32_t expert : {-2, local, std::numeric_limits<std::int32_t>::min(),
                                     std::numeric_limits<std::int32_t>::max()})
     all.push_back({text("expert ", expert), phase::rows,
                    [=](const scene& at) { *at.experts(at.row(at.liar())) = expert; },
                    text(" for local expert ", expert)});
   if (static_cast<std::size_t>(local) < in.config.top_k)
-    all.push_back({"an expert again and again", phase::rows,
-                   [=](const scene& at) {
-                     std::fill_n(at.experts(at.row(at.liar())), in.config.top_k, 0);
-                   },
-                   text(" local experts, expected at most ", local)});
+    all.push_back(
+        {"an expert again and again", phase::rows,
+         [=](const scene& at) { std::fill_n(at.experts(at.row(at.liar())), in.config.top_k, 0); },
+         text(" local experts, expected at most ", local)});
   return all;
 }
 
@@ -331,49 +325,53 @@ void check_lie(const exchange_config& config, std::size_t ranks, const Layout& l
   INFO(Layout::name, ", ", ranks, " ranks, ", wrong.name);
   const test::scenario from = scenario_of(config, ranks);
   windows.clear();
-  const int worst_status = test::threads_over<Transport>::run(ranks, [&](auto& comm) {
-    exchange_config own = config;
+  const int worst_status = test::threads_over<Transport>::run(
+      ranks,
+      [&](auto& comm) {
+        exchange_config own = config;
 #ifndef PEERBUS_TEST_TRUSTS_PEERS  // Defined by hand, to see what the lies do.
-    own.distrust_peers = comm.rank().index() != liar;
+        own.distrust_peers = comm.rank().index() != liar;
 #endif
-    moe::exchange over{comm, own, int8_per_token{}, layout};
-    do_round(over, from, comm.rank());
-    comm.barrier();
-    const level in = level_of(over);
-    std::string trouble;
-    if (comm.rank().index() == liar)
-      planned = {.window = windows.part(liar, in.window).data(),
-                 .first_signal = (wrong.when == phase::counts ? 0 : 1) * in.ranks.size(),
-                 .signals = in.ranks.size(),
-                 .value = 2,
-                 .tell = [&] {
-                   try {
-                     for (const std::size_t victim : victims)
-                       wrong.write(scene{in, liar, victim, 2, has_board});
-                   } catch (const test::failure& problem) {
-                     trouble = problem.what();
-                   }
-                 }};
-    try {
-      do_round(over, from, comm.rank());
-      test::fail("nothing was thrown; ", trouble);
-    } catch (const peerbus::error& caught) {
-      const std::string_view text = caught.what();
-      const auto expect_said = [&](std::string_view part) {
-        test::expect(text.find(part) != std::string_view::npos, "'", text, "' to say '", part, "'");
-      };
-      if (caught.code() == errc::refused)
-        expect_said("found that rank 1 sent ");
-      else
-        test::expect_code(caught.code(), errc::mismatch, text);
-      test::expect(caught.code() == errc::refused || comm.rank().index() != liar,
-                   "a liar that is told of its lie, not '", text, "'");
-      expect_said("rank 1 sent ");
-      expect_said(wrong.says);
-    }
-    test::expect(!planned.tell && trouble.empty(), "the lie to be told; ", trouble);
-    comm.bus().boot().allgather({}, comm.default_deadline(), "the end of the test");
-  }, {.timeout = std::chrono::seconds{15}});
+        moe::exchange over{comm, own, int8_per_token{}, layout};
+        do_round(over, from, comm.rank());
+        comm.barrier();
+        const level in = level_of(over);
+        std::string trouble;
+        if (comm.rank().index() == liar)
+          planned = {.window = windows.part(liar, in.window).data(),
+                     .first_signal = (wrong.when == phase::counts ? 0 : 1) * in.ranks.size(),
+                     .signals = in.ranks.size(),
+                     .value = 2,
+                     .tell = [&] {
+                       try {
+                         for (const std::size_t victim : victims)
+                           wrong.write(scene{in, liar, victim, 2, has_board});
+                       } catch (const test::failure& problem) {
+                         trouble = problem.what();
+                       }
+                     }};
+        try {
+          do_round(over, from, comm.rank());
+          test::fail("nothing was thrown; ", trouble);
+        } catch (const peerbus::error& caught) {
+          const std::string_view text = caught.what();
+          const auto expect_said = [&](std::string_view part) {
+            test::expect(text.find(part) != std::string_view::npos, "'", text, "' to say '", part,
+                         "'");
+          };
+          if (caught.code() == errc::refused)
+            expect_said("found that rank 1 sent ");
+          else
+            test::expect_code(caught.code(), errc::mismatch, text);
+          test::expect(caught.code() == errc::refused || comm.rank().index() != liar,
+                       "a liar that is told of its lie, not '", text, "'");
+          expect_said("rank 1 sent ");
+          expect_said(wrong.says);
+        }
+        test::expect(!planned.tell && trouble.empty(), "the lie to be told; ", trouble);
+        comm.bus().boot().allgather({}, comm.default_deadline(), "the end of the test");
+      },
+      {.timeout = std::chrono::seconds{15}});
   CHECK(worst_status == 0);
 }
 
@@ -392,8 +390,7 @@ void check_lies(const exchange_config& config, std::size_t ranks,
       ranks > 4 && std::same_as<Transport, direct> && !layout.geometry(config, ranks).has_slots();
   const level in{config,
                  moe::exchange<Transport, int8_per_token, Layout>::map_for(config, ranks, layout),
-                 layout.geometry(config, ranks),
-                 std::vector<std::size_t>(ranks)};
+                 layout.geometry(config, ranks), std::vector<std::size_t>(ranks)};
   for (const wrong_number& wrong : wrong_numbers(in, false))
     check_lie<Transport>(
         config, ranks, layout, victims, has_board,
@@ -452,8 +449,8 @@ void spoil_counts(const level& in, std::size_t rank) {
                        in.map.note_at - in.map.counts_at));
 }
 
-/// Returns the outputs of all ranks. If `spoils`, each rank overwrites the counts in its window once
-/// its rows have left, and the origins and expert ids once rows have arrived.
+/// Returns the outputs of all ranks. If `spoils`, each rank overwrites the counts in its window
+/// once its rows have left, and the origins and expert ids once rows have arrived.
 template <class Transport, class Layout, class LevelsOf>
 std::vector<std::vector<bf16>> outputs_of(exchange_config config, std::size_t ranks,
                                           const Layout& layout, bool distrusts, bool spoils,
@@ -509,11 +506,8 @@ void check_copies(const exchange_config& config, const Layout& layout = {}) {
 }
 
 /// 9 experts, 3 of each rank. Tokens have 2.
-constexpr exchange_config config{.experts = 9,
-                                 .hidden = 16,
-                                 .top_k = 2,
-                                 .max_tokens = 4,
-                                 .note_bytes = 8};
+constexpr exchange_config config{
+    .experts = 9, .hidden = 16, .top_k = 2, .max_tokens = 4, .note_bytes = 8};
 /// An expert of each rank.
 constexpr exchange_config few_experts{.experts = 3,
                                       .hidden = 16,

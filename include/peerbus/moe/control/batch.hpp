@@ -86,7 +86,6 @@ class batch {
   std::uint64_t combined_as = 0;    ///< its place among the combined batches; 0 if it is not
   std::uint64_t reopened_as = 0;    ///< the place of its latest `reopen` among those of all batches
   refusal lost;                     ///< why it cannot be combined since ranks are gone
-
   std::size_t most_tokens = 0;      ///< of a rank in the dispatch
 
   /// Sets the most tokens of a rank in the next dispatch of the set.

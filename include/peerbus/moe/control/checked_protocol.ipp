@@ -17,9 +17,8 @@ inline bool refuse_found(const control_messages& messages, batch& checked, const
 /// It has announced its rows, but may have sent none. Returns whether there is such a rank.
 inline bool refuse_found_by_peer(const control_messages& messages, batch& checked,
                                  const control_messages::step& this_step) {
-  const auto told =
-      messages.refused({group_operation::combine, this_step.number, this_step.set,
-                        control_messages::phase::outputs, checked.combines + 1});
+  const auto told = messages.refused({group_operation::combine, this_step.number, this_step.set,
+                                      control_messages::phase::outputs, checked.combines + 1});
   return told && is_of_peer(told->why.reason) && checked.refuse(told);
 }
 
@@ -32,11 +31,11 @@ inline refusal check_messages(const control_messages& messages,
     const verdict record = messages.verdict_of(this_step, peer);
     if (record.epoch != this_step.epoch) {
       if (!all_send) continue;
-      return distrust(refusal_reason::counts_missing, peer, 0, record.epoch, this_step.epoch);
+      return refuse_peer(refusal_reason::counts_missing, peer, 0, record.epoch, this_step.epoch);
     }
     if (record.brought != 0 && record.brought != messages.note_bytes())
-      return distrust(refusal_reason::note_of_peer, peer, 0, record.brought,
-                      messages.note_bytes());
+      return refuse_peer(refusal_reason::note_of_peer, peer, 0, record.brought,
+                         messages.note_bytes());
   }
   return {};
 }

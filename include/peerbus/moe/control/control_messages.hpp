@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -105,7 +104,7 @@ class control_messages {
   [[nodiscard]] std::span<const std::byte> note(const step& this_step,
                                                 rank_id source) const noexcept {
     return {message(this_step, source) + map_.note_at,
-            std::min(brought(this_step, source), map_.note_bytes)};
+            brought(this_step, source) == 0 ? 0 : map_.note_bytes};
   }
   /// Returns the bytes that `source` brings in this step, or 0 if it sent no record of this step.
   [[nodiscard]] std::size_t brought(const step& this_step, rank_id source) const noexcept {

@@ -82,9 +82,9 @@ class peer_checks {
   std::size_t count_bytes_;
   std::size_t first_block_;  ///< of the counts that a rank sends
   std::size_t stride_;
-  std::vector<std::byte> counts_;             ///< [ranks][blocks]
-  std::unique_ptr<wire_origin[]> origins_;    ///< [row capacity]
-  std::unique_ptr<std::int32_t[]> experts_;   ///< [row capacity][top_k]; null unless by rank
+  std::vector<std::byte> counts_;            ///< [ranks][blocks]
+  std::unique_ptr<wire_origin[]> origins_;   ///< [row capacity]
+  std::unique_ptr<std::int32_t[]> experts_;  ///< [row capacity][top_k]; null unless by rank
 };
 
 }  // namespace peerbus::moe::detail

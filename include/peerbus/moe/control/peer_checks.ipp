@@ -11,14 +11,6 @@
 
 namespace peerbus::moe::detail {
 
-/// Makes a refusal of something that `source` wrote. `number` is that of an expert, rank or row.
-constexpr refusal distrust(refusal_reason reason, rank_id source, std::size_t number,
-                           std::size_t given, std::size_t expected) noexcept {
-  refusal found = refuse(reason, given, expected, static_cast<std::uint32_t>(source.index()));
-  found.token = static_cast<std::uint32_t>(number);
-  return found;
-}
-
 PEERBUS_INLINE peer_checks::peer_checks(const exchange_config& config,
                                         const block_geometry& geometry,
                                         std::shared_ptr<const expert_router> router, rank_id rank,
@@ -38,8 +30,7 @@ PEERBUS_INLINE peer_checks::peer_checks(const exchange_config& config,
       // Not initialised, so that pages are committed only as rows arrive.
       origins_{std::make_unique_for_overwrite<wire_origin[]>(geometry.row_capacity)} {
   if (geometry.by_rank)
-    experts_ =
-        std::make_unique_for_overwrite<std::int32_t[]>(geometry.row_capacity * config.top_k);
+    experts_ = std::make_unique_for_overwrite<std::int32_t[]>(geometry.row_capacity * config.top_k);
 }
 
 template <class Count>
@@ -70,12 +61,13 @@ refusal peer_checks::check_counts(rank_id source, std::size_t bound) const noexc
   for (std::size_t b = 0; b < blocks; ++b) largest = std::max(largest, counts[b]);
   if (largest > bound) {
     const std::size_t block =
-        first_block_ + static_cast<std::size_t>(std::find(counts, counts + blocks, largest) - counts);
+        first_block_ +
+        static_cast<std::size_t>(std::find(counts, counts + blocks, largest) - counts);
     if (geometry_.by_rank)
-      return distrust(refusal_reason::rows_for_rank, source, block, largest, bound);
+      return refuse_peer(refusal_reason::rows_for_rank, source, block, largest, bound);
     const std::uint32_t logical = router_->map().logical(block);
-    return distrust(refusal_reason::rows_for_expert, source, logical == vacant ? block : logical,
-                    largest, bound);
+    return refuse_peer(refusal_reason::rows_for_expert, source, logical == vacant ? block : logical,
+                       largest, bound);
   }
   if (geometry_.by_rank) return {};
   // Each token sends a rank no more rows than it has slots, and than the rank has experts.
@@ -86,7 +78,8 @@ refusal peer_checks::check_counts(rank_id source, std::size_t bound) const noexc
     std::uint64_t sum = 0;
     for (const std::size_t end = b + held; b < end; ++b) sum += counts[b];
     if (const std::size_t most = bound * std::min(top_k_, held); sum > most)
-      return distrust(refusal_reason::rows_for_experts_of_rank, source, owner.index(), sum, most);
+      return refuse_peer(refusal_reason::rows_for_experts_of_rank, source, owner.index(), sum,
+                         most);
   }
   return {};
 }
@@ -142,12 +135,12 @@ PEERBUS_INLINE refusal peer_checks::check_origins(rank_id source, std::uint32_t 
   for (std::uint32_t row = begin; row < end; ++row) {
     const wire_origin& origin = origins_[row];
     if (!is_of_home(origin))
-      return distrust(refusal_reason::origin_rank, source, row, origin.rank,
-                      home_ranks_ == 0 ? source.index() : home_ranks_);
+      return refuse_peer(refusal_reason::origin_rank, source, row, origin.rank,
+                         home_ranks_ == 0 ? source.index() : home_ranks_);
     if (origin.token >= tokens_)
-      return distrust(refusal_reason::origin_token, source, row, origin.token, tokens_);
+      return refuse_peer(refusal_reason::origin_token, source, row, origin.token, tokens_);
     if (origin.slot >= slots)
-      return distrust(refusal_reason::origin_slot, source, row, origin.slot, slots);
+      return refuse_peer(refusal_reason::origin_slot, source, row, origin.slot, slots);
   }
   return {};
 }
@@ -165,19 +158,19 @@ PEERBUS_INLINE refusal peer_checks::check_experts(rank_id source, std::uint32_t 
   if (any_outside) {
     const auto wrong = static_cast<std::size_t>(
         std::find_if(slots + begin * top_k_, slots + end * top_k_, is_outside) - slots);
-    refusal found = distrust(refusal_reason::expert_of_row, source, wrong / top_k_, 0,
-                             local_experts_);
+    refusal found =
+        refuse_peer(refusal_reason::expert_of_row, source, wrong / top_k_, 0, local_experts_);
     found.given = slots[wrong];
     return found;
   }
   if (top_k_ <= local_experts_) return {};
   // A token names an expert once. The index of uses has no room for more.
   for (std::size_t row = begin; row < end; ++row) {
-    const auto uses = static_cast<std::size_t>(
-        std::count_if(slots + row * top_k_, slots + (row + 1) * top_k_,
-                      [](std::int32_t expert) { return expert >= 0; }));
+    const auto uses =
+        static_cast<std::size_t>(std::count_if(slots + row * top_k_, slots + (row + 1) * top_k_,
+                                               [](std::int32_t expert) { return expert >= 0; }));
     if (uses > local_experts_)
-      return distrust(refusal_reason::experts_of_row, source, row, uses, local_experts_);
+      return refuse_peer(refusal_reason::experts_of_row, source, row, uses, local_experts_);
   }
   return {};
 }

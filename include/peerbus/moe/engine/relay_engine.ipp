@@ -173,11 +173,11 @@ PEERBUS_INLINE void relay_engine::pass_on(batch_state& state,
   token_values counted;  // The tokens are only counted.
   counted.data = set.row(0);
   counted.size = count * config_.hidden;
-  const refusal found = near_.core().begin_dispatch(
-      {counted,
-       options.attachments,
-       {set, crossed_batch.origins(set), far_.group->ranks_of_whole()}},
-      route, options, {}, until);
+  const refusal found =
+      near_.core().begin_dispatch({counted,
+                                   options.attachments,
+                                   {set, crossed_batch.origins(set), far_.group->ranks_of_whole()}},
+                                  route, options, {}, until);
   if (found)
     whole_->fail(errc::system, peerbus::detail::concat(
                                    "dispatch ", state.number,
@@ -227,9 +227,9 @@ PEERBUS_INLINE std::span<const std::byte> relay_engine::note(ticket named, rank_
   std::memcpy(&bytes, own.data(), sizeof bytes);
   if (bytes > config_.note_bytes)
     throw error{errc::mismatch,
-                peerbus::detail::concat(
-                    "note: ", near_.group->in_whole(place.hands_on), " handed on a note of ", bytes,
-                    " bytes of ", source, ", expected at most note_bytes, ", config_.note_bytes)};
+                peerbus::detail::concat("note: ", near_.group->in_whole(place.hands_on),
+                                        " handed on a note of ", bytes, " bytes of ", source,
+                                        ", expected at most note_bytes, ", config_.note_bytes)};
   return own.subspan(sizeof bytes, bytes);
 }
 

@@ -37,9 +37,7 @@ PEERBUS_INLINE errc staged_copies::send(const row_path_batch& batch, lane caller
 
 PEERBUS_INLINE errc staged_copies::publish(const row_path_batch& batch, lane caller,
                                            lane_meeting meet) {
-  meet([&] {
-    batch.order->outputs.sort(batch.arriving, served_.peers(), origins_of(batch));
-  });
+  meet([&] { batch.order->outputs.sort(batch.arriving, served_.peers(), origins_of(batch)); });
   return share_out(
       caller, served_, [&](rank_id home) noexcept { return batch.order->outputs.to(home); },
       [&](rank_id home, lane::range share) noexcept { return return_to(home, batch, share); });
@@ -141,9 +139,8 @@ PEERBUS_INLINE errc staged_copies::return_to(rank_id home, const row_path_batch&
   for (const std::uint32_t row : rows) {
     const auto* const output = reinterpret_cast<const std::byte*>(set.output(row));
     const std::size_t bytes = coded ? coded_output_bytes(set, row) : map_->output_bytes();
-    const errc code =
-        return_row(puts, origins[row], {map_->staged.returned, map_->output_bytes()},
-                   {output, bytes});
+    const errc code = return_row(puts, origins[row], {map_->staged.returned, map_->output_bytes()},
+                                 {output, bytes});
     if (code != errc::ok) return code;
   }
   // Attachments follow all outputs, so that puts to neighbouring slots follow each other.

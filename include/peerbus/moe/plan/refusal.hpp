@@ -83,6 +83,15 @@ constexpr refusal refuse(refusal_reason reason, std::size_t given, std::size_t e
       reason, 0, slot, 0, static_cast<std::int64_t>(given), static_cast<std::int64_t>(expected)};
 }
 
+/// Makes a refusal of something that rank `source` wrote. `number` is that of an expert, a rank or
+/// a row.
+constexpr refusal refuse_peer(refusal_reason reason, rank_id source, std::size_t number,
+                              std::size_t given, std::size_t expected) noexcept {
+  refusal found = refuse(reason, given, expected, static_cast<std::uint32_t>(source.index()));
+  found.token = static_cast<std::uint32_t>(number);
+  return found;
+}
+
 /// The record that a rank sends to its peers beside the signal of an operation. It states whether
 /// the rank refuses the operation and how many bytes it brings. The epoch of the operation is part
 /// of the record, so that a record of an earlier operation is not mistaken for one of this
