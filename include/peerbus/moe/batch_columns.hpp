@@ -29,7 +29,11 @@ class batch_columns {
   using element = typename Codec::element;
 
   /// Makes the view. `set` is the set of the batch at this rank.
-  explicit batch_columns(const set_view& set) noexcept : set_{set} {}
+  explicit batch_columns(const set_view& set) noexcept
+      : batch_columns{set, peerbus::detail::placed<std::int32_t>(set.experts(0))} {}
+  /// Makes the view for local expert ids that begin at `experts`.
+  batch_columns(const set_view& set, std::int32_t* experts) noexcept
+      : set_{set}, experts_{experts} {}
 
   /// Returns the rows: [row_capacity, row_bytes(hidden) / sizeof(element)].
   [[nodiscard]] std::span<element> rows() const noexcept {
@@ -51,7 +55,7 @@ class batch_columns {
   /// Returns the local expert ids of the slots of each row: [row_capacity, top_k]. Empty unless the
   /// layout is rank-major.
   [[nodiscard]] std::span<std::int32_t> experts() const noexcept {
-    return column<std::int32_t>(set_.experts(0), map().slot_bytes);
+    return {experts_, map().row_capacity * map().slot_bytes / sizeof(std::int32_t)};
   }
   /// Returns the weights of the slots of each row: [row_capacity, top_k]. Empty unless the layout
   /// is rank-major.
@@ -74,6 +78,7 @@ class batch_columns {
   }
 
   set_view set_;
+  std::int32_t* experts_;
 };
 
 }  // namespace peerbus::moe

@@ -179,7 +179,8 @@ class exchange {
   /// Returns `received_type::columns` for the batch `ticket`, also before its rows have arrived.
   /// Throws: `error` invalid_argument unless `ticket` is one of the latest `in_flight` dispatches.
   [[nodiscard]] batch_columns<Codec> columns(moe::ticket ticket) {
-    return batch_columns<Codec>{engine().columns(ticket)};
+    const set_view set = engine().columns(ticket);
+    return {set, parts_->batches.at(ticket.number).experts(set)};
   }
 
   /// Returns the note that `source` gave to the batch `ticket`: [note_bytes / sizeof(T)], aligned
@@ -337,7 +338,10 @@ class exchange {
   /// Throws the refusal of an operation, if there is one.
   void require_accepted(std::string_view operation, std::uint64_t number,
                         const std::optional<detail::refusal_of>& found) const {
-    if (found) detail::throw_refusal(operation, number, comm_.rank(), *found);
+    if (!found) return;
+    if (is_of_peer(found->why.reason) && found->rank == comm_.rank())
+      comm_.fail(errc::mismatch, detail::describe_distrust(operation, number, found->why));
+    detail::throw_refusal(operation, number, comm_.rank(), *found);
   }
 
   /// Drops what the caller may free after construction.

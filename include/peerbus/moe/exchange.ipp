@@ -194,8 +194,9 @@ auto exchange<Transport, Codec, Layout>::dispatch_recv(moe::ticket ticket,
     -> received_type {
   const auto keep = [&](const detail::batch& batch) {
     const std::size_t set = parts_->batches.set_of(batch);
+    const set_view own_set = parts_->core.local_set(batch);
     arrived_.emplace(rows_[set].of(batch, this, codec_,
-                                   {parts_->core.local_set(batch), parts_->path->sets(set)},
+                                   {own_set, parts_->path->sets(set), batch.origins(own_set)},
                                    parts_->window->group().rank()));
   };
   require_accepted("dispatch", ticket.number,

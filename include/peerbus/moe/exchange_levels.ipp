@@ -100,6 +100,7 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
       stores_by, until, [&](detail::exchange_parts& parts) {
         make_views(near, near_geometry, parts);
         parts.batches.router().map().rename(ranks_->held[groups.own_group]);
+        parts.batches.hand_on(comm_.size(), config_.max_tokens);
         relay_ = std::make_unique<detail::relay_engine>(
             this, comm_, config_, groups, *ranks_, detail::relay_engine::level{ranks_->far, *far_},
             detail::relay_engine::level{ranks_->near, parts});

@@ -75,6 +75,7 @@ struct memory_map {
   std::size_t count_bytes;    ///< bytes of one count
   std::size_t counts_at;      ///< start of the counts in a count message
   std::size_t note_at;        ///< start of the note in a count message
+  std::size_t note_bytes;     ///< bytes of a note
   std::size_t message_bytes;  ///< bytes of a count message: verdict, counts, note
   std::size_t outbox_bytes;   ///< bytes of a count message that leaves, without note; 0 if no slots
   row_format format;          ///< bytes of a row and of its scales
@@ -131,6 +132,7 @@ struct memory_map {
         // with slots follow the verdict, often in the same cache line.
         counts_at{geometry.has_slots() ? verdict_bytes : cache_line_bytes},
         note_at{align_up(counts_at + counts_in_message(geometry) * count_bytes, note_alignment)},
+        note_bytes{config.note_bytes},
         message_bytes{align_up(note_at + config.note_bytes, cache_line_bytes)},
         outbox_bytes{geometry.has_slots() ? align_up(note_at, cache_line_bytes) : 0},
         format{row},

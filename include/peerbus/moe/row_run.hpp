@@ -34,6 +34,8 @@ struct row_memory {
   /// The sets of the batch at all ranks: [ranks], empty for ranks that loads and stores do not
   /// reach.
   std::span<const set_view> ranks{};
+  /// The origins of the rows, from row 0.
+  const wire_origin* origins{};
 };
 
 /// Consecutive rows that arrived, with the memory for their outputs.
@@ -113,7 +115,7 @@ class row_run {
   /// `combine`.
   [[nodiscard]] std::span<bf16> output(std::size_t i) const noexcept {
     if (!map().outputs_home) return {memory_.set.output(first_row() + i), hidden()};
-    const wire_origin& source = *memory_.set.origin(first_row() + i);
+    const wire_origin& source = memory_.origins[first_row() + i];
     return {memory_.ranks[source.rank].home_slot(source.token, source.slot), hidden()};
   }
   /// Writes `values`, [hidden], as the output of row `i` in LogFMT-10, and their heads as its
@@ -136,7 +138,7 @@ class row_run {
 
   /// Returns the origin of row `i`, which is below `count()`.
   [[nodiscard]] row_origin origin(std::size_t i) const noexcept {
-    const wire_origin& source = *memory_.set.origin(first_row() + i);
+    const wire_origin& source = memory_.origins[first_row() + i];
     return {rank_id{source.rank}, source.token, source.slot};
   }
 
@@ -149,7 +151,7 @@ class row_run {
   /// Returns the place where the attachment beside the output of row `number` goes home from.
   [[nodiscard]] std::byte* output_attachment_at(std::size_t number) const noexcept {
     if (map().hands_on) return memory_.set.output_attachment(number);
-    const wire_origin& source = *memory_.set.origin(number);
+    const wire_origin& source = memory_.origins[number];
     const set_view& home = memory_.ranks[source.rank];
     return home ? home.returned_attachment(source.token, source.slot)
                 : memory_.set.output_attachment(number);

@@ -34,20 +34,21 @@ struct expert_index {
 template <token_codec Codec>
 class token_index {
  public:
-  /// Makes the view. `experts` has the number within the whole group of each local expert, and
-  /// `set` is the set of the batch at this rank.
+  /// Makes the view. `experts` has the number within the whole group of each local expert, `slots`
+  /// are the local expert ids of all rows, from row 0, and `set` is the set of the batch at this
+  /// rank.
   token_index(moe::ticket ticket, std::span<const std::uint32_t> experts, expert_index index,
-              const set_view& set) noexcept
-      : ticket_{ticket}, experts_{experts}, index_{index}, set_{set} {}
+              std::int32_t* slots, const set_view& set) noexcept
+      : ticket_{ticket}, experts_{experts}, index_{index}, slots_{slots}, set_{set} {}
 
   /// Returns the slots of row `i`: [top_k] numbers of local experts, from 0. A slot is -1 if it is
   /// empty or if another rank holds its expert.
   [[nodiscard]] std::span<const std::int32_t> experts(std::size_t i) const noexcept {
-    return slots<std::int32_t>(set_.experts(i));
+    return {slots_ + i * top_k(), top_k()};
   }
   /// Returns the weights of the slots of row `i`: [top_k], 0 where the expert is -1.
   [[nodiscard]] std::span<const float> weights(std::size_t i) const noexcept {
-    return slots<float>(set_.weights(i));
+    return {peerbus::detail::placed<float>(set_.weights(i)), top_k()};
   }
 
   /// Returns the number of experts that this rank holds.
@@ -63,20 +64,20 @@ class token_index {
 
   /// Returns the arrays that contain all rows and the data that travelled with them. They are
   /// writable and reach from row 0 to the row capacity of the exchange.
-  [[nodiscard]] batch_columns<Codec> columns() const noexcept { return batch_columns<Codec>{set_}; }
+  [[nodiscard]] batch_columns<Codec> columns() const noexcept { return {set_, slots_}; }
 
   /// Returns the ticket of the dispatch.
   [[nodiscard]] moe::ticket ticket() const noexcept { return ticket_; }
 
  private:
-  template <class T>
-  [[nodiscard]] std::span<const T> slots(const std::byte* first_slot) const noexcept {
-    return {peerbus::detail::placed<T>(first_slot), set_.map().slot_bytes / sizeof(T)};
+  [[nodiscard]] std::size_t top_k() const noexcept {
+    return set_.map().slot_bytes / sizeof(std::int32_t);
   }
 
   moe::ticket ticket_;
   std::span<const std::uint32_t> experts_;
   expert_index index_;
+  std::int32_t* slots_;
   set_view set_;
 };
 

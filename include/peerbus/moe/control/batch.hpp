@@ -7,8 +7,10 @@
 #include <optional>
 #include <string_view>
 
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
+#include <peerbus/moe/control/peer_checks.hpp>
 #include <peerbus/moe/control/store_trials.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
@@ -20,6 +22,7 @@
 #include <peerbus/moe/plan/refusal.hpp>
 #include <peerbus/moe/plan/row_buffers.hpp>
 #include <peerbus/moe/plan/send_plan.hpp>
+#include <peerbus/moe/set_view.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -59,11 +62,16 @@ class batch {
         const row_path_memory& path)
       : leaving{config, geometry, router, rank, rank_count},
         arriving{geometry, rank, rank_count},
-        order{path.stages ? std::make_unique<put_order>(config, geometry, rank_count) : nullptr} {}
+        order{path.stages ? std::make_unique<put_order>(config, geometry, rank_count) : nullptr},
+        checks{config.distrust_peers
+                   ? std::make_unique<peer_checks>(config, geometry, router, rank, rank_count)
+                   : nullptr},
+        checked_origins_{checks ? checks->origins() : nullptr} {}
 
   send_plan leaving;
   recv_plan arriving;
-  std::unique_ptr<put_order> order;  ///< null unless the path stages
+  std::unique_ptr<put_order> order;     ///< null unless the path stages
+  std::unique_ptr<peer_checks> checks;  ///< null unless this rank distrusts its peers
   batch_input input;
   stage reached = stage::idle;
   std::uint64_t number = 0;    ///< number of the dispatch
@@ -78,9 +86,11 @@ class batch {
   std::uint64_t combined_as = 0;    ///< its place among the combined batches; 0 if it is not
   std::uint64_t reopened_as = 0;    ///< the place of its latest `reopen` among those of all batches
   refusal lost;                     ///< why it cannot be combined since ranks are gone
+  std::size_t most_tokens = 0;      ///< of a rank in the dispatch
 
   /// Sets the most tokens of a rank in the next dispatch of the set.
   void bound(std::size_t tokens) noexcept {
+    most_tokens = tokens;
     leaving.bound(tokens);
     arriving.bound(tokens);
   }
@@ -121,10 +131,22 @@ class batch {
     stores = {};
   }
 
+  /// Returns the origins of the rows that arrived, from row 0. `set` is the set of the batch at
+  /// this rank.
+  [[nodiscard]] const wire_origin* origins(const set_view& set) const noexcept {
+    return checked_origins_ != nullptr ? checked_origins_ : set.origin(0);
+  }
+  /// Returns the local expert ids of the slots of the rows that arrived, likewise. Layouts by rank
+  /// only.
+  [[nodiscard]] std::int32_t* experts(const set_view& set) const noexcept {
+    return checks ? checks->experts() : peerbus::detail::placed<std::int32_t>(set.experts(0));
+  }
+
   /// Returns the batch as its path sees it. `set` is the number of its set, and lanes make rows in
   /// `buffers`.
   [[nodiscard]] row_path_batch on_path(std::size_t set, const row_buffers& buffers) const noexcept {
-    return {input, leaving, arriving, order.get(), set, attached, stores.stream_from, buffers};
+    return {input, leaving,  arriving,           checked_origins_, order.get(),
+            set,   attached, stores.stream_from, buffers};
   }
 
  private:
@@ -138,6 +160,7 @@ class batch {
     refusal lost;
   };
 
+  const wire_origin* checked_origins_;  ///< those of `checks`, or null
   use_of_set previous_;
 };
 

@@ -10,6 +10,7 @@
 
 #include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/communicator/any_window.hpp>
+#include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -21,6 +22,7 @@
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/plan/count_table.hpp>
 #include <peerbus/moe/plan/refusal.hpp>
+#include <peerbus/moe/set_view.hpp>
 #include <peerbus/moe/wait_watch.hpp>
 
 namespace peerbus::moe::detail {
@@ -84,6 +86,14 @@ class control_messages {
   [[nodiscard]] count_table counts(const step& this_step) const noexcept {
     return {message(this_step, rank_id{0}) + map_.counts_at, map_.message_bytes, map_.count_bytes};
   }
+  /// Returns the counts of all ranks that sent some by `post_own_counts`. The others have those of
+  /// an earlier step.
+  [[nodiscard]] count_table shown_counts(const step& this_step,
+                                         const expert_placement& blocks) const noexcept {
+    count_table table = counts(this_step);
+    table.first_block = blocks.first(window_->group().rank());
+    return table;
+  }
   /// Returns the counts that all ranks sent by `post_own_counts`. All must have announced the step.
   /// Ranks that sent none have zeros, which this function writes over their earlier counts.
   [[nodiscard]] count_table own_counts(const step& this_step,
@@ -93,13 +103,26 @@ class control_messages {
   /// `source` must have announced the step.
   [[nodiscard]] std::span<const std::byte> note(const step& this_step,
                                                 rank_id source) const noexcept {
-    return {message(this_step, source) + map_.note_at, brought(this_step, source)};
+    return {message(this_step, source) + map_.note_at,
+            brought(this_step, source) == 0 ? 0 : map_.note_bytes};
   }
   /// Returns the bytes that `source` brings in this step, or 0 if it sent no record of this step.
   [[nodiscard]] std::size_t brought(const step& this_step, rank_id source) const noexcept {
     const verdict record = verdict_of(this_step, source);
     return record.epoch == this_step.epoch ? record.brought : 0;
   }
+
+  /// Returns the set of the batch at this rank.
+  [[nodiscard]] set_view local_set(const step& this_step) const noexcept {
+    return {map_, local(0), this_step.set};
+  }
+  /// Returns the record that lies in the place of `source` in this step, which may be of an earlier
+  /// one.
+  [[nodiscard]] verdict verdict_of(const step& this_step, rank_id source) const noexcept;
+  /// Returns the bytes of a note.
+  [[nodiscard]] std::size_t note_bytes() const noexcept { return map_.note_bytes; }
+  /// Returns the ranks whose messages these are.
+  [[nodiscard]] const rank_group& group() const noexcept { return window_->group(); }
 
   /// Returns the lowest peer that refuses this step, if any. All ranks see the same refusals.
   [[nodiscard]] std::optional<refusal_of> refused(const step& this_step) const noexcept;
@@ -152,7 +175,6 @@ class control_messages {
   }
 
   static std::size_t write_verdict(const verdict& record, std::byte* target) noexcept;
-  [[nodiscard]] verdict verdict_of(const step& this_step, rank_id source) const noexcept;
   /// Writes `counts` into `message`. Returns the bytes of the message up to their end.
   std::size_t write_counts(std::span<const std::uint32_t> counts,
                            std::byte* message) const noexcept;

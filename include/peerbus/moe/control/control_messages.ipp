@@ -125,9 +125,7 @@ PEERBUS_INLINE count_table control_messages::own_counts(const step& this_step,
     if (verdict_of(this_step, source).epoch != this_step.epoch)
       std::memset(message(this_step, source) + map_.counts_at, 0,
                   blocks.count(group.rank()) * map_.count_bytes);
-  count_table table = counts(this_step);
-  table.first_block = blocks.first(group.rank());
-  return table;
+  return shown_counts(this_step, blocks);
 }
 
 PEERBUS_INLINE std::optional<refusal_of> control_messages::refused(

@@ -1,17 +1,26 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <peerbus/moe/control/checked_protocol.hpp>
 #include <peerbus/moe/control/control_protocol.hpp>
 #include <peerbus/moe/plan/recv_plan.hpp>
 #include <peerbus/moe/plan/send_plan.hpp>
 
 namespace peerbus::moe::detail {
 
-PEERBUS_INLINE const control_protocol& control_protocol::of(
-    const block_geometry& geometry) noexcept {
-  static constexpr counts_first together;
-  static constexpr one_phase in_slots;
-  if (geometry.has_slots()) return in_slots;
+PEERBUS_INLINE const control_protocol& control_protocol::of(const block_geometry& geometry,
+                                                            bool distrusts) noexcept {
+  static constexpr struct final_counts_first final : counts_first {
+  } together;
+  static constexpr struct final_one_phase final : one_phase {
+  } in_slots;
+  static constexpr checked_counts_first checked_together;
+  static constexpr checked_one_phase checked_in_slots;
+  if (geometry.has_slots()) {
+    if (distrusts) return checked_in_slots;
+    return in_slots;
+  }
+  if (distrusts) return checked_together;
   return together;
 }
 
@@ -36,16 +45,23 @@ PEERBUS_INLINE void counts_first::post(control_messages& messages, const batch& 
   messages.announce(this_step);
 }
 
-PEERBUS_INLINE departure counts_first::place(control_messages& messages, batch& counted,
-                                             const step& this_step, bool wait, deadline until,
-                                             std::span<std::int64_t> waited) const {
+PEERBUS_INLINE departure counts_first::await_counts(control_messages& messages, batch& counted,
+                                                    const step& this_step, bool wait,
+                                                    deadline until,
+                                                    std::span<std::int64_t> waited) {
   if (wait)
     messages.await_all(this_step, until, {}, waited);
   else if (!messages.all_came(this_step))
     return departure::later;
-  if (counted.refuse(messages.refused(this_step))) return departure::refused;
-  counted.leaving.place(messages.counts(this_step));
-  return departure::placed;
+  return counted.refuse(messages.refused(this_step)) ? departure::refused : departure::placed;
+}
+
+PEERBUS_INLINE departure counts_first::place(control_messages& messages, batch& counted,
+                                             const step& this_step, bool wait, deadline until,
+                                             std::span<std::int64_t> waited) const {
+  const departure state = await_counts(messages, counted, this_step, wait, until, waited);
+  if (state == departure::placed) counted.leaving.place(messages.counts(this_step));
+  return state;
 }
 
 PEERBUS_INLINE void counts_first::after_send(const control_messages& messages, batch& sent,

@@ -64,7 +64,8 @@ class exchange_core final : public exchange_engine {
       : exchange_{exchange},
         parts_{own_parts},
         messages_{own_parts.window, own_parts.map},
-        protocol_{&control_protocol::of(own_parts.batches.at(0).leaving.geometry())},
+        protocol_{&control_protocol::of(own_parts.batches.at(0).leaving.geometry(),
+                                        own_parts.config.distrust_peers)},
         stores_{*own_parts.config.stream_from, stores_by, own_parts.config.in_flight} {
     const group_view& view = group().view();
     view_ = view.number();
@@ -155,6 +156,11 @@ class exchange_core final : public exchange_engine {
   void await_weights(ticket rows, deadline until, std::span<std::int64_t> waited);
   /// Returns what `rank` brought in the combine of `named`; 0 if it attached nothing.
   [[nodiscard]] std::uint64_t brought_by(ticket named, rank_id rank);
+  /// Tells all ranks that this rank refuses the next combine of `rows`, which it will not call.
+  /// Does not wait.
+  void refuse_combine(ticket rows, const refusal& why) {
+    refuse_combine(parts_.batches.at(rows.number), why);
+  }
   /// Makes a combined batch one that all ranks may combine again.
   void take_back(std::uint64_t number) noexcept {
     parts_.batches.at(number).reached = stage::received;
@@ -177,6 +183,7 @@ class exchange_core final : public exchange_engine {
   /// Returns the refusal of a peer, if any.
   [[nodiscard]] std::optional<refusal_of> end_dispatch(batch& this_batch, deadline until,
                                                        std::span<std::int64_t> waited);
+  void refuse_combine(batch& this_batch, const refusal& why);
   void announce_outputs(batch& this_batch);
   [[nodiscard]] refusal objection_to_sum(const batch& this_batch,
                                          const combine_sum& wanted) const noexcept;

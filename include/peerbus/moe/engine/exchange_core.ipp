@@ -236,6 +236,12 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::end_dispatch(
   const step this_step = step_of(this_batch, phase::rows);
   if (!this_batch.refused) protocol_->receive(messages_, this_batch, this_step, until, waited);
   if (this_batch.refused) {
+    if (is_of_peer(this_batch.refused.reason)) {
+      // Other ranks may have found nothing wrong. They shall not wait for this rank. They learn of
+      // it with its rows if they distrust too, else when they combine the batch.
+      refuse_combine(this_batch, this_batch.refused);
+      if (this_batch.reached == stage::counted) messages_.announce(this_step);
+    }
     messages_.require(this_step, protocol_->abandon(this_batch, parts_.path));
     return refusal_of{this_batch.refused_by, this_batch.refused};
   }
@@ -265,6 +271,13 @@ PEERBUS_INLINE void exchange_core::begin_combine(
     record(parts_.path.publish(on_path(this_batch), caller,
                                [&](lane_step work) { serial(caller, until, work); }));
   serial(caller, until, [&] { announce_outputs(this_batch); });
+}
+
+PEERBUS_INLINE void exchange_core::refuse_combine(batch& this_batch, const refusal& why) {
+  ++this_batch.combines;
+  const step this_step = step_of(this_batch, phase::outputs);
+  messages_.post_verdict(this_step, why, 0);
+  messages_.announce(this_step);
 }
 
 PEERBUS_INLINE void exchange_core::announce_outputs(batch& this_batch) {

@@ -71,8 +71,9 @@ class received_views {
     const recv_plan& arriving = batch.arriving;
     const auto experts = batch.leaving.placement().held_by(rank);
     if constexpr (by_rank) {
-      uses_.index(arriving, memory.set);
-      const token_index<Codec> index{own_ticket, experts, uses_.view(), memory.set};
+      std::int32_t* const slots = batch.experts(memory.set);
+      uses_.index(arriving, slots, memory.set.map().slot_bytes / sizeof(std::int32_t));
+      const token_index<Codec> index{own_ticket, experts, uses_.view(), slots, memory.set};
       if constexpr (by_source)
         return received_token_slots<Codec>{index, codec, memory, arriving};
       else

@@ -25,9 +25,10 @@ PEERBUS_INLINE void relay_engine::hand_attachments(ticket rows, std::uint64_t at
   const auto near_sets = near_.parts->path->sets(set);
   const auto far_sets = far_.parts->path->sets(set);
   const set_view own_set = set_of(far_, rows.number);
+  const wire_origin* const origins = far_.parts->batches.at(rows.number).origins(own_set);
   const lane::range share = caller.share(handed.tokens());
   for (std::size_t t = share.begin; t < share.end; ++t) {
-    const wire_origin& origin = *own_set.origin(t);
+    const wire_origin& origin = origins[t];
     const set_view& home = far_sets[origin.rank];
     std::byte* const target =
         home ? home.returned_attachment(origin.token, origin.slot) : own_set.output_attachment(t);

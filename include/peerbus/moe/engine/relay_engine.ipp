@@ -141,7 +141,11 @@ PEERBUS_INLINE std::optional<refusal_of> relay_engine::dispatch_recv(
   serial(caller, until, [&] { pass_on(state, crossed, until); });
   refusal why = state.why;
   if (!why) why = relayed(near_, receive(near_, arrived));
-  serial(caller, until, [&] { state.reached = why ? progress::none : progress::received; });
+  serial(caller, until, [&] {
+    state.reached = why ? progress::none : progress::received;
+    // Ranks of other groups may have received the batch, and learn of it when they combine it.
+    if (!crossed && is_of_peer(why.reason)) far_.core().refuse_combine(named, why);
+  });
   return answer(why);
 }
 
@@ -156,21 +160,24 @@ PEERBUS_INLINE void relay_engine::pass_on(batch_state& state,
     return;
   }
   const set_view set = set_of(far_, state.number);
-  const std::size_t count = far_.parts->batches.at(state.number).arriving.rows();
+  const batch& crossed_batch = far_.parts->batches.at(state.number);
+  const std::size_t count = crossed_batch.arriving.rows();
   dispatch_options options;
   for (std::size_t a = 0; a < max_attachments; ++a)
     options.attachments[a] = {set.attachment(a, 0), count * config_.attachments[a]};
   options.note = notes_of(state);
   options.bound = column_ * state.bound;
   const std::size_t slots = count * config_.top_k;
-  const routing route{std::span{peerbus::detail::placed<const std::int32_t>(set.experts(0)), slots},
+  const routing route{std::span{crossed_batch.experts(set), slots},
                       std::span{peerbus::detail::placed<const float>(set.weights(0)), slots}};
   token_values counted;  // The tokens are only counted.
   counted.data = set.row(0);
   counted.size = count * config_.hidden;
-  const refusal found = near_.core().begin_dispatch(
-      {counted, options.attachments, {set, far_.group->ranks_of_whole()}}, route, options, {},
-      until);
+  const refusal found =
+      near_.core().begin_dispatch({counted,
+                                   options.attachments,
+                                   {set, crossed_batch.origins(set), far_.group->ranks_of_whole()}},
+                                  route, options, {}, until);
   if (found)
     whole_->fail(errc::system, peerbus::detail::concat(
                                    "dispatch ", state.number,
@@ -218,6 +225,11 @@ PEERBUS_INLINE std::span<const std::byte> relay_engine::note(ticket named, rank_
   const auto own = notes.subspan(place.in_column * handed_note_bytes_, handed_note_bytes_);
   std::uint64_t bytes = 0;
   std::memcpy(&bytes, own.data(), sizeof bytes);
+  if (bytes > config_.note_bytes)
+    throw error{errc::mismatch,
+                peerbus::detail::concat("note: ", near_.group->in_whole(place.hands_on),
+                                        " handed on a note of ", bytes, " bytes of ", source,
+                                        ", expected at most note_bytes, ", config_.note_bytes)};
   return own.subspan(sizeof bytes, bytes);
 }
 
@@ -243,6 +255,8 @@ PEERBUS_INLINE refusal relay_engine::relayed(const level& by,
                                              const std::optional<refusal_of>& refused) noexcept {
   if (!refused) return {};
   refusal why = refused->why;
+  if (why.relayed_for == 0 && is_of_peer(why.reason) && why.slot < by.group->size())
+    why.slot = static_cast<std::uint32_t>(by.group->in_whole(rank_id{why.slot}).index());
   if (why.relayed_for == 0)
     why.relayed_for = static_cast<std::uint32_t>(1 + by.group->in_whole(refused->rank).index());
   return why;

@@ -8,7 +8,6 @@
 
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/moe/plan/recv_plan.hpp>
-#include <peerbus/moe/set_view.hpp>
 #include <peerbus/moe/token_index.hpp>
 
 namespace peerbus::moe::detail {
@@ -20,16 +19,17 @@ class use_index {
   /// Takes room for `most_uses` uses by `expert_count` local experts.
   use_index(std::size_t expert_count, std::size_t most_uses);
 
-  /// Indexes the uses of the rows that arrived, by a counting sort. `set` is the set of the batch
-  /// at this rank.
-  void index(const recv_plan& arriving, const set_view& set) noexcept;
+  /// Indexes the uses of the rows that arrived, by a counting sort. `experts` are the local expert
+  /// ids of their slots, `width` for each row, from row 0.
+  void index(const recv_plan& arriving, const std::int32_t* experts, std::size_t width) noexcept;
 
   /// Returns the index of the last `index`.
   [[nodiscard]] expert_index view() const noexcept { return {starts_, {uses_.get(), most_uses_}}; }
 
  private:
   template <class Visit>
-  static void for_each_use(const recv_plan& arriving, const set_view& set, Visit&& visit) noexcept;
+  static void for_each_use(const recv_plan& arriving, const std::int32_t* experts,
+                           std::size_t width, Visit&& visit) noexcept;
 
   std::vector<std::uint32_t> starts_;
   std::unique_ptr<row_use[]> uses_;

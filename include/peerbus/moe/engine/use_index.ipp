@@ -5,11 +5,9 @@
 #include <array>
 #include <span>
 
-#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/engine/use_index.hpp>
-#include <peerbus/moe/memory_map.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -23,11 +21,9 @@ PEERBUS_INLINE use_index::use_index(std::size_t expert_count, std::size_t most_u
 /// slots. Whether a slot is used is as random as the routing. Therefore no branch depends on a
 /// slot: the used slots of several rows are first collected, then visited.
 template <class Visit>
-void use_index::for_each_use(const recv_plan& arriving, const set_view& set,
-                             Visit&& visit) noexcept {
+void use_index::for_each_use(const recv_plan& arriving, const std::int32_t* experts,
+                             std::size_t width, Visit&& visit) noexcept {
   constexpr std::uint32_t rows_at_once = 16;
-  const auto* const experts = peerbus::detail::placed<std::int32_t>(set.experts(0));
-  const std::size_t width = set.map().slot_bytes / sizeof(std::int32_t);
   std::array<row_use, rows_at_once * max_top_k> used;
   for (const rank_id source : all_ranks{arriving.ranks()}) {
     const auto rows = arriving.from(0, source);
@@ -45,18 +41,20 @@ void use_index::for_each_use(const recv_plan& arriving, const set_view& set,
   }
 }
 
-PEERBUS_INLINE void use_index::index(const recv_plan& arriving, const set_view& set) noexcept {
+PEERBUS_INLINE void use_index::index(const recv_plan& arriving, const std::int32_t* experts,
+                                     std::size_t width) noexcept {
   // starts_[e + 1] is first the number of uses of expert e, then the beginning of its uses, and
   // finally their end.
   std::fill(starts_.begin(), starts_.end(), 0U);
-  for_each_use(arriving, set, [&](std::size_t e, row_use) { ++starts_[e + 1]; });
+  for_each_use(arriving, experts, width, [&](std::size_t e, row_use) { ++starts_[e + 1]; });
   std::uint32_t begin_of_uses = 0;
   for (std::size_t e = 0; e + 1 < starts_.size(); ++e) {
     const std::uint32_t use_count = starts_[e + 1];
     starts_[e + 1] = begin_of_uses;
     begin_of_uses += use_count;
   }
-  for_each_use(arriving, set, [&](std::size_t e, row_use use) { uses_[starts_[e + 1]++] = use; });
+  for_each_use(arriving, experts, width,
+               [&](std::size_t e, row_use use) { uses_[starts_[e + 1]++] = use; });
 }
 
 }  // namespace peerbus::moe::detail

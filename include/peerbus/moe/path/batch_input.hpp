@@ -7,6 +7,7 @@
 
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/call_options.hpp>
+#include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/path/encoded_token.hpp>
 #include <peerbus/moe/plan/check_input.hpp>
 #include <peerbus/moe/set_view.hpp>
@@ -16,7 +17,8 @@ namespace peerbus::moe {
 /// Rows of another exchange that a rank hands on without decoding them. Empty for tokens that the
 /// rank encodes itself.
 struct handed_rows {
-  set_view rows{};                 ///< the rows that arrived, with their scales and origins
+  set_view rows{};                 ///< the rows that arrived, with their scales
+  const wire_origin* origins{};    ///< of these rows
   std::span<const rank_id> homes;  ///< the home rank that each rank in those origins stands for
 
   /// Returns whether rows are handed on.
@@ -27,7 +29,7 @@ struct handed_rows {
   }
   /// Returns the origin of row `t`, for a copy with number `slot`.
   [[nodiscard]] wire_origin origin(std::size_t t, std::size_t slot) const noexcept {
-    const wire_origin& source = *rows.origin(t);
+    const wire_origin& source = origins[t];
     return {source.token, static_cast<std::uint16_t>(homes[source.rank].index()),
             static_cast<std::uint16_t>(slot)};
   }

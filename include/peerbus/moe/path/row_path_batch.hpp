@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include <peerbus/core/function_ref.hpp>
+#include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/path/batch_input.hpp>
 #include <peerbus/moe/plan/put_order.hpp>
 #include <peerbus/moe/plan/recv_plan.hpp>
@@ -14,12 +15,13 @@ namespace peerbus::moe {
 
 /// A batch as its path sees it.
 struct row_path_batch {
-  const batch_input& input;    ///< tokens and attachments of this rank
-  const send_plan& leaving;    ///< places of the copies that this rank sends
-  const recv_plan& arriving;   ///< computed after `send`, which must not use it
-  put_order* order;            ///< null unless `Path::needs.stages`
-  std::size_t set;             ///< number of the batch's memory, below in_flight
-  bool attached;               ///< true if output attachments go home with the outputs
+  const batch_input& input;            ///< tokens and attachments of this rank
+  const send_plan& leaving;            ///< places of the copies that this rank sends
+  const recv_plan& arriving;           ///< computed after `send`, which must not use it
+  const wire_origin* checked_origins;  ///< of all rows, if they are not to be read in the window
+  put_order* order;                    ///< null unless `Path::needs.stages`
+  std::size_t set;                     ///< number of the batch's memory, below in_flight
+  bool attached;                       ///< true if output attachments go home with the outputs
   std::size_t stream_from;     ///< bytes of a batch from which rows are stored by a `row_stream`
   const row_buffers& buffers;  ///< in which lanes make rows
 };

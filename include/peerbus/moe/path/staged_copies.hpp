@@ -69,6 +69,10 @@ class staged_copies {
   [[nodiscard]] const set_view& own_set(std::size_t set) const noexcept {
     return sets_.of(set)[own_rank_.index()];
   }
+  /// Returns the origins of the rows that arrived, from row 0.
+  [[nodiscard]] const wire_origin* origins_of(const row_path_batch& batch) const noexcept {
+    return batch.checked_origins != nullptr ? batch.checked_origins : own_set(batch.set).origin(0);
+  }
 
   /// Puts the copies of `share`, which all go to `peer`.
   [[nodiscard]] errc send_to(rank_id peer, const row_path_batch& batch, lane::range share) noexcept;
@@ -92,9 +96,9 @@ class staged_copies {
     std::size_t area;   ///< its offset
     std::size_t bytes;  ///< of an entry
   };
-  /// Puts `source` to the start of the slot of `row` at its home rank.
-  [[nodiscard]] errc return_row(put_list& puts, const set_view& set, std::size_t row,
-                                slots_home slots, std::span<const std::byte> source) const noexcept;
+  /// Puts `source` to the start of the slot at the home rank of the row with `origin`.
+  [[nodiscard]] errc return_row(put_list& puts, const wire_origin& origin, slots_home slots,
+                                std::span<const std::byte> source) const noexcept;
   /// Returns the bytes of the output of `row`, which is a LogFMT-10 row.
   [[nodiscard]] std::size_t coded_output_bytes(const set_view& set, std::size_t row) const noexcept;
 

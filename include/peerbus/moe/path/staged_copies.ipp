@@ -37,9 +37,7 @@ PEERBUS_INLINE errc staged_copies::send(const row_path_batch& batch, lane caller
 
 PEERBUS_INLINE errc staged_copies::publish(const row_path_batch& batch, lane caller,
                                            lane_meeting meet) {
-  meet([&] {
-    batch.order->outputs.sort(batch.arriving, served_.peers(), own_set(batch.set).origin(0));
-  });
+  meet([&] { batch.order->outputs.sort(batch.arriving, served_.peers(), origins_of(batch)); });
   return share_out(
       caller, served_, [&](rank_id home) noexcept { return batch.order->outputs.to(home); },
       [&](rank_id home, lane::range share) noexcept { return return_to(home, batch, share); });
@@ -135,19 +133,20 @@ PEERBUS_INLINE errc staged_copies::return_to(rank_id home, const row_path_batch&
                                              lane::range share) noexcept {
   const auto rows = batch.order->outputs.rows().subspan(share.begin, share.end - share.begin);
   const set_view& set = own_set(batch.set);
+  const wire_origin* const origins = origins_of(batch);
   put_list puts{*window_, home, batch.set * map_->set_bytes};
   const bool coded = map_->logfmt_outputs && batch.attached;
   for (const std::uint32_t row : rows) {
     const auto* const output = reinterpret_cast<const std::byte*>(set.output(row));
     const std::size_t bytes = coded ? coded_output_bytes(set, row) : map_->output_bytes();
-    const errc code =
-        return_row(puts, set, row, {map_->staged.returned, map_->output_bytes()}, {output, bytes});
+    const errc code = return_row(puts, origins[row], {map_->staged.returned, map_->output_bytes()},
+                                 {output, bytes});
     if (code != errc::ok) return code;
   }
   // Attachments follow all outputs, so that puts to neighbouring slots follow each other.
   for (const std::uint32_t row : batch.attached ? rows : rows.first(0)) {
     const std::size_t bytes = map_->output_attachment_bytes;
-    const errc code = return_row(puts, set, row, {map_->returned_attachments, bytes},
+    const errc code = return_row(puts, origins[row], {map_->returned_attachments, bytes},
                                  {set.output_attachment(row), bytes});
     if (code != errc::ok) return code;
   }
@@ -161,10 +160,9 @@ PEERBUS_INLINE std::size_t staged_copies::coded_output_bytes(const set_view& set
                               logfmt10::groups(map_->hidden)});
 }
 
-PEERBUS_INLINE errc staged_copies::return_row(put_list& puts, const set_view& set, std::size_t row,
+PEERBUS_INLINE errc staged_copies::return_row(put_list& puts, const wire_origin& origin,
                                               slots_home slots,
                                               std::span<const std::byte> source) const noexcept {
-  const wire_origin& origin = *set.origin(row);
   const std::size_t slot = origin.token * map_->copies + origin.slot;
   return puts.add(slots.area + slot * slots.bytes, source.data(), source.size());
 }

@@ -41,7 +41,24 @@ enum class refusal_reason : std::uint32_t {
   bound_differs = 24,       ///< `bound` is not that of another rank
   terms_relayed = 25,       ///< weights or local rows, which the relay does not expect
   expert_lost = 26,         ///< the rank that holds the expert is gone
+  // Found by a rank in what rank `slot` wrote (`exchange_config::distrust_peers`). `token` is the
+  // number of an expert, of a rank or of a row.
+  counts_missing = 27,            ///< its signal of counts came without counts
+  rows_for_expert = 28,           ///< rows for expert `token`
+  rows_for_rank = 29,             ///< rows for rank `token`
+  rows_for_experts_of_rank = 30,  ///< rows for all experts of rank `token`
+  note_of_peer = 31,              ///< bytes of its note
+  origin_rank = 32,               ///< the home rank of row `token`, beyond those of the group
+  origin_token = 33,              ///< the number of the token of row `token`
+  origin_slot = 34,               ///< the slot of row `token`
+  expert_of_row = 35,             ///< the local expert of a slot of row `token`
+  experts_of_row = 36,            ///< the number of local experts of row `token`
 };
+
+/// Returns whether a rank found the reason in what another rank wrote, not in its own input.
+constexpr bool is_of_peer(refusal_reason reason) noexcept {
+  return reason >= refusal_reason::counts_missing && reason <= refusal_reason::experts_of_row;
+}
 
 /// The reason why a rank refuses an operation. A rank sends it to its peers, so that all ranks
 /// report the same reason and none of them does the operation.
@@ -66,6 +83,15 @@ constexpr refusal refuse(refusal_reason reason, std::size_t given, std::size_t e
       reason, 0, slot, 0, static_cast<std::int64_t>(given), static_cast<std::int64_t>(expected)};
 }
 
+/// Makes a refusal of something that rank `source` wrote. `number` is that of an expert, a rank or
+/// a row.
+constexpr refusal refuse_peer(refusal_reason reason, rank_id source, std::size_t number,
+                              std::size_t given, std::size_t expected) noexcept {
+  refusal found = refuse(reason, given, expected, static_cast<std::uint32_t>(source.index()));
+  found.token = static_cast<std::uint32_t>(number);
+  return found;
+}
+
 /// The record that a rank sends to its peers beside the signal of an operation. It states whether
 /// the rank refuses the operation and how many bytes it brings. The epoch of the operation is part
 /// of the record, so that a record of an earlier operation is not mistaken for one of this
@@ -88,6 +114,9 @@ struct refusal_of {
   rank_id rank;
   refusal why;
 };
+
+/// Returns the text of operation `number` if this rank has found `why` in what a peer wrote.
+std::string describe_distrust(std::string_view operation, std::uint64_t number, const refusal& why);
 
 /// Throws the error of operation `number` that `found` refuses: invalid_argument on the rank whose
 /// own input is bad, `refused` on the others.

@@ -10,6 +10,7 @@ namespace peerbus::moe {
 PEERBUS_ERROR_PATH std::string describe(const refusal& why) {
   using peerbus::detail::concat;
   const std::string where = concat({"token ", why.token, ", slot ", why.slot});
+  const std::string peer_sent = concat({rank_id{why.slot}, " sent "});
   switch (why.reason) {
     case refusal_reason::none: return "nothing";
     case refusal_reason::null_tokens:
@@ -79,11 +80,48 @@ PEERBUS_ERROR_PATH std::string describe(const refusal& why) {
     case refusal_reason::local_of_sent:
       return concat({"combine_terms with a local row for ", where,
                      ", which went to an expert; expected null there"});
+    case refusal_reason::counts_missing:
+      return concat({peer_sent, "a signal of counts with those of dispatch ", why.given,
+                     ", expected ", why.expected});
+    case refusal_reason::rows_for_expert:
+      return concat({peer_sent, why.given, " rows for expert ", why.token, ", expected at most ",
+                     why.expected, " (max_tokens, or the bound of the dispatch)"});
+    case refusal_reason::rows_for_rank:
+      return concat({peer_sent, why.given, " rows for rank ", why.token, ", expected at most ",
+                     why.expected, " (max_tokens, or the bound of the dispatch)"});
+    case refusal_reason::rows_for_experts_of_rank:
+      return concat({peer_sent, why.given, " rows for the experts of rank ", why.token,
+                     ", expected at most ", why.expected,
+                     " (for each token no more than top_k, and than the rank has experts)"});
+    case refusal_reason::note_of_peer:
+      return concat({peer_sent, "a note of ", why.given, " bytes, expected none or note_bytes, ",
+                     why.expected});
+    case refusal_reason::origin_rank:
+      return concat({peer_sent, "row ", why.token, " as one of rank ", why.given, ", expected ",
+                     why.expected == why.slot ? "" : "one below ", why.expected});
+    case refusal_reason::origin_token:
+      return concat({peer_sent, "row ", why.token, " as token ", why.given, ", expected at most ",
+                     why.expected - 1, " (max_tokens - 1)"});
+    case refusal_reason::origin_slot:
+      return concat({peer_sent, "row ", why.token, " as slot ", why.given, ", expected at most ",
+                     why.expected - 1, " (the copies of a token - 1)"});
+    case refusal_reason::expert_of_row:
+      return concat({peer_sent, "row ", why.token, " for local expert ", why.given,
+                     ", expected -1 to ", why.expected - 1});
+    case refusal_reason::experts_of_row:
+      return concat({peer_sent, "row ", why.token, " for ", why.given,
+                     " local experts, expected at most ", why.expected,
+                     ", as a token names an expert once"});
   }
   return "an unknown reason";
 }
 
 namespace detail {
+
+PEERBUS_ERROR_PATH std::string describe_distrust(std::string_view operation, std::uint64_t number,
+                                                 const refusal& why) {
+  return peerbus::detail::concat({operation, " ", number, ": ", describe(why)});
+}
 
 [[noreturn]] PEERBUS_ERROR_PATH void throw_refusal(std::string_view operation, std::uint64_t number,
                                                    rank_id own_rank, const refusal_of& found) {
@@ -91,6 +129,9 @@ namespace detail {
   const std::string title = concat({operation, " ", number});
   if (found.rank == own_rank)
     throw error{errc::invalid_argument, concat({title, " was given ", describe(found.why)})};
+  if (is_of_peer(found.why.reason))
+    throw error{errc::refused, concat({title, " did not happen: ", found.rank, " found that ",
+                                       describe(found.why)})};
   throw error{errc::refused,
               concat({title, " did not happen: ", found.rank, " was given ", describe(found.why)})};
 }

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include <peerbus/core/placed.hpp>
+#include <peerbus/moe/control/peer_checks.hpp>
+
+namespace peerbus::moe::detail {
+
+PEERBUS_INLINE peer_checks::peer_checks(const exchange_config& config,
+                                        const block_geometry& geometry,
+                                        std::shared_ptr<const expert_router> router, rank_id rank,
+                                        std::size_t ranks)
+    : geometry_{geometry},
+      router_{std::move(router)},
+      rank_{rank},
+      ranks_{ranks},
+      top_k_{config.top_k},
+      local_experts_{router_->map().count(rank)},
+      tokens_{config.max_tokens},
+      count_bytes_{count_bytes_for(config.max_tokens)},
+      first_block_{geometry.has_slots() ? geometry.blocks.first(rank) : 0},
+      stride_{(geometry.has_slots() ? geometry.blocks.count(rank) : geometry.blocks.experts()) *
+              count_bytes_},
+      counts_(ranks * stride_),
+      // Not initialised, so that pages are committed only as rows arrive.
+      origins_{std::make_unique_for_overwrite<wire_origin[]>(geometry.row_capacity)} {
+  if (geometry.by_rank)
+    experts_ = std::make_unique_for_overwrite<std::int32_t[]>(geometry.row_capacity * config.top_k);
+}
+
+template <class Count>
+void peer_checks::copy_counts(const count_table& shown, std::span<const std::uint32_t> own,
+                              sender_test has_sent) noexcept {
+  const std::size_t blocks = stride_ / sizeof(Count);
+  if (blocks == 0) return;
+  for (const rank_id source : all_ranks{ranks_}) {
+    std::byte* const copy = counts_.data() + source.index() * stride_;
+    if (source == rank_) {
+      const auto own_counts = own.subspan(first_block_, blocks);
+      std::transform(own_counts.begin(), own_counts.end(), peerbus::detail::placed<Count>(copy),
+                     [](std::uint32_t wide_count) { return static_cast<Count>(wide_count); });
+    } else if (has_sent(source)) {
+      std::memcpy(copy, shown.first + source.index() * shown.stride, stride_);
+    } else {
+      std::memset(copy, 0, stride_);
+    }
+  }
+}
+
+template <class Count>
+refusal peer_checks::check_counts(rank_id source, std::size_t bound) const noexcept {
+  const auto* const counts =
+      peerbus::detail::placed<Count>(counts_.data() + source.index() * stride_);
+  const std::size_t blocks = stride_ / sizeof(Count);
+  Count largest = 0;
+  for (std::size_t b = 0; b < blocks; ++b) largest = std::max(largest, counts[b]);
+  if (largest > bound) {
+    const std::size_t block =
+        first_block_ +
+        static_cast<std::size_t>(std::find(counts, counts + blocks, largest) - counts);
+    if (geometry_.by_rank)
+      return refuse_peer(refusal_reason::rows_for_rank, source, block, largest, bound);
+    const std::uint32_t logical = router_->map().logical(block);
+    return refuse_peer(refusal_reason::rows_for_expert, source, logical == vacant ? block : logical,
+                       largest, bound);
+  }
+  if (geometry_.by_rank) return {};
+  // Each token sends a rank no more rows than it has slots, and than the rank has experts.
+  std::size_t b = 0;
+  for (const rank_id owner : all_ranks{ranks_}) {
+    if (geometry_.has_slots() && owner != rank_) continue;
+    const std::size_t held = geometry_.blocks.count(owner);
+    std::uint64_t sum = 0;
+    for (const std::size_t end = b + held; b < end; ++b) sum += counts[b];
+    if (const std::size_t most = bound * std::min(top_k_, held); sum > most)
+      return refuse_peer(refusal_reason::rows_for_experts_of_rank, source, owner.index(), sum,
+                         most);
+  }
+  return {};
+}
+
+PEERBUS_INLINE refusal peer_checks::take_counts(const count_table& shown,
+                                                std::span<const std::uint32_t> own,
+                                                sender_test has_sent, std::size_t bound) noexcept {
+  refusal found;
+  with_count_type(count_bytes_, [&]<class Count>(std::type_identity<Count>) noexcept {
+    this->copy_counts<Count>(shown, own, has_sent);
+    for (const rank_id source : all_ranks{ranks_}) {
+      if (source == rank_) continue;
+      found = this->check_counts<Count>(source, bound);
+      if (found) return;
+    }
+  });
+  return found;
+}
+
+PEERBUS_INLINE refusal peer_checks::take_rows(const recv_plan& arriving,
+                                              const set_view& set) noexcept {
+  for (std::size_t b = 0; b < arriving.blocks(); ++b)
+    for (const rank_id source : all_ranks{ranks_}) {
+      const auto [begin, end] = [&] {
+        const auto rows = arriving.from(b, source);
+        return std::pair{rows[0], rows[1]};
+      }();
+      if (begin == end) continue;
+      std::memcpy(&origins_[begin], set.origin(begin), (end - begin) * sizeof(wire_origin));
+      if (const refusal found = check_origins(source, begin, end)) return found;
+      if (!experts_) continue;
+      std::memcpy(&experts_[begin * top_k_], set.experts(begin),
+                  (end - begin) * top_k_ * sizeof(std::int32_t));
+      if (const refusal found = check_experts(source, begin, end)) return found;
+    }
+  return {};
+}
+
+PEERBUS_INLINE refusal peer_checks::check_origins(rank_id source, std::uint32_t begin,
+                                                  std::uint32_t end) const noexcept {
+  const std::size_t first_home = home_ranks_ == 0 ? source.index() : 0;
+  const std::size_t homes = home_ranks_ == 0 ? 1 : home_ranks_;
+  const std::size_t slots = geometry_.copies_per_token;
+  const auto is_of_home = [&](const wire_origin& origin) {
+    return origin.rank - first_home < homes;  // Wraps round for lower ranks.
+  };
+  bool all_right = true;
+  for (std::uint32_t row = begin; row < end; ++row) {
+    const wire_origin& origin = origins_[row];
+    all_right = all_right && is_of_home(origin) && origin.token < tokens_ && origin.slot < slots;
+  }
+  if (all_right) return {};
+  for (std::uint32_t row = begin; row < end; ++row) {
+    const wire_origin& origin = origins_[row];
+    if (!is_of_home(origin))
+      return refuse_peer(refusal_reason::origin_rank, source, row, origin.rank,
+                         home_ranks_ == 0 ? source.index() : home_ranks_);
+    if (origin.token >= tokens_)
+      return refuse_peer(refusal_reason::origin_token, source, row, origin.token, tokens_);
+    if (origin.slot >= slots)
+      return refuse_peer(refusal_reason::origin_slot, source, row, origin.slot, slots);
+  }
+  return {};
+}
+
+PEERBUS_INLINE refusal peer_checks::check_experts(rank_id source, std::uint32_t begin,
+                                                  std::uint32_t end) const noexcept {
+  const std::int32_t* const slots = experts_.get();
+  const auto most = static_cast<std::uint32_t>(local_experts_);
+  const auto is_outside = [most](std::int32_t expert) {
+    return static_cast<std::uint32_t>(expert) + 1 > most;  // An empty slot, -1, becomes 0.
+  };
+  bool any_outside = false;
+  for (std::size_t s = begin * top_k_; s < end * top_k_; ++s)
+    any_outside = any_outside || is_outside(slots[s]);
+  if (any_outside) {
+    const auto wrong = static_cast<std::size_t>(
+        std::find_if(slots + begin * top_k_, slots + end * top_k_, is_outside) - slots);
+    refusal found =
+        refuse_peer(refusal_reason::expert_of_row, source, wrong / top_k_, 0, local_experts_);
+    found.given = slots[wrong];
+    return found;
+  }
+  if (top_k_ <= local_experts_) return {};
+  // A token names an expert once. The index of uses has no room for more.
+  for (std::size_t row = begin; row < end; ++row) {
+    const auto uses =
+        static_cast<std::size_t>(std::count_if(slots + row * top_k_, slots + (row + 1) * top_k_,
+                                               [](std::int32_t expert) { return expert >= 0; }));
+    if (uses > local_experts_)
+      return refuse_peer(refusal_reason::experts_of_row, source, row, uses, local_experts_);
+  }
+  return {};
+}
+
+}  // namespace peerbus::moe::detail
