@@ -88,9 +88,11 @@
 #include <peerbus/moe/engine/expert_tables.ipp>
 #include <peerbus/moe/engine/install_experts.ipp>
 #include <peerbus/moe/engine/late_weights.ipp>
+#include <peerbus/moe/engine/new_experts.ipp>
 #include <peerbus/moe/engine/relay_attachments.ipp>
 #include <peerbus/moe/engine/relay_combine.ipp>
 #include <peerbus/moe/engine/relay_engine.ipp>
+#include <peerbus/moe/engine/relay_experts.ipp>
 #include <peerbus/moe/engine/resume.ipp>
 #include <peerbus/moe/engine/set_up.ipp>
 #include <peerbus/moe/engine/use_index.ipp>

@@ -14,11 +14,16 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/relay.hpp>
+#include <peerbus/transport/any_transport.hpp>
+#include <peerbus/transport/loopback.hpp>
 
 #include "support/groups.hpp"
+#include "support/indirect.hpp"
 #include "support/oracle.hpp"
 #include "support/placed_experts.hpp"
 #include "support/ranks.hpp"
+#include "support/two_level_check.hpp"
 
 namespace install_experts_test {
 
@@ -36,10 +41,27 @@ using placed_experts::table;
 constexpr std::array policies{replica_policy::round_robin, replica_policy::fixed,
                               replica_policy::nearest};
 
+/// Ranks that all store to each other, or that are dealt out to hosts which relay.
+struct direct {
+  using group = test::direct_threads;
+  static case_of_replicas place(case_of_replicas given) { return given; }
+};
+struct relayed {
+  using group = test::any_over<
+      peerbus::any_transport,
+      test::threads_over<test::on_hosts<peerbus::loopback, test::indirect<peerbus::loopback>>>>;
+  static case_of_replicas place(case_of_replicas given) {
+    given.relay_between(test::pretended.host_of_each(given.ranks), true);
+    return given;
+  }
+};
+
 template <class Communicator, class Layout>
-void check(Communicator& comm, const Layout& layout, std::uint64_t seed) {
+void check(Communicator& comm, const Layout& layout, std::uint64_t seed,
+           const std::vector<std::size_t>& hosts = {}) {
   const std::size_t me = comm.rank().index();
   case_of_replicas given{comm.size(), seed, policies[seed % 3]};
+  if (!hosts.empty()) given.relay_between(hosts, seed % 2 == 0);
   auto config = given.config_of(me);
   config.in_flight = 1 + seed % 2;
   exchange moved{comm, config, int8_per_token{}, layout};
@@ -53,18 +75,20 @@ void check(Communicator& comm, const Layout& layout, std::uint64_t seed) {
     test::expect(moved.config().replicas.policy == given.policy, "the policy");
   }
   placed_experts::check_round<int8_per_token>(moved, me, layout, given, 1);
+  test::expect(moved.relay().relays == given.relays(), describe(moved.relay()));
   test::expect(moved.memory().local().data() == memory, "the same window");
 }
 
 template <class Group>
-void check_layouts(std::size_t ranks, std::uint64_t seed) {
+void check_layouts(std::size_t ranks, std::uint64_t seed,
+                   const std::vector<std::size_t>& hosts = {}) {
   CAPTURE(ranks);
   const int worst_status = Group::run(ranks, [&](auto& comm) {
-    check(comm, peerbus::moe::compact{.alignment = 2}, seed);
-    check(comm, peerbus::moe::padded{}, seed + 1);
-    check(comm, peerbus::moe::expert_slots{}, seed + 2);
-    check(comm, peerbus::moe::rank_major{}, seed + 3);
-    check(comm, peerbus::moe::slots{}, seed + 4);
+    check(comm, peerbus::moe::compact{.alignment = 2}, seed, hosts);
+    check(comm, peerbus::moe::padded{}, seed + 1, hosts);
+    check(comm, peerbus::moe::expert_slots{}, seed + 2, hosts);
+    check(comm, peerbus::moe::rank_major{}, seed + 3, hosts);
+    check(comm, peerbus::moe::slots{}, seed + 4, hosts);
   });
   CHECK(worst_status == 0);
 }
@@ -79,10 +103,19 @@ TEST_CASE("experts move between batches, by puts") { check_layouts<test::staged_
 
 TEST_CASE("experts move between processes") { check_layouts<test::direct_processes>(3, 9); }
 
-TEST_CASE("a bad table is refused on all ranks, and the experts stay where they are") {
-  const int worst_status = test::direct_threads::run(3, [](auto& comm) {
+TEST_CASE("experts move between hosts that relay") {
+  for (const std::size_t ranks : {4U, 5U}) {
+    test::pretended = {2, ranks == 4};
+    check_layouts<relayed::group>(ranks, 5 * ranks, test::pretended.host_of_each(ranks));
+  }
+}
+
+TEST_CASE_TEMPLATE("a bad table is refused on all ranks, and the experts stay where they are",
+                   Ranks, direct, relayed) {
+  test::pretended = {2, true};
+  const int worst_status = Ranks::group::run(3, [](auto& comm) {
     const std::size_t me = comm.rank().index();
-    case_of_replicas given{3, 4, replica_policy::round_robin};
+    const case_of_replicas given = Ranks::place({3, 4, replica_policy::round_robin});
     auto config = given.config_of(me);
     exchange moe{comm, config, int8_per_token{}};
     std::uint64_t round = 0;
@@ -139,11 +172,16 @@ TEST_CASE("a bad table is refused on all ranks, and the experts stay where they 
   CHECK(worst_status == 0);
 }
 
-TEST_CASE("experts do not move while a batch waits to be combined, after a dispatch was refused") {
-  const int worst_status = test::direct_threads::run(2, [](auto& comm) {
+TEST_CASE_TEMPLATE(
+    "experts do not move while a batch waits to be combined, after a dispatch was refused", Ranks,
+    direct, relayed) {
+  test::pretended = {2, false};
+  const int worst_status = Ranks::group::run(4, [](auto& comm) {
     const std::size_t me = comm.rank().index();
-    const case_of_replicas given{2, 4, replica_policy::round_robin};
-    exchange moe{comm, given.config_of(me), int8_per_token{}};
+    case_of_replicas given = Ranks::place({4, 4, replica_policy::round_robin});
+    auto config = given.config_of(me);
+    config.in_flight = 3;
+    exchange moe{comm, config, int8_per_token{}};
     auto mine = placed_experts::inputs_of(given, 1)[me];
     const auto got = moe.dispatch(mine.tokens, {mine.experts, mine.weights});
     auto bad = placed_experts::inputs_of(given, 2)[me];
@@ -156,15 +194,19 @@ TEST_CASE("experts do not move while a batch waits to be combined, after a dispa
     test::run_experts(got);
     std::vector<peerbus::bf16> out(mine.tokens.size());
     moe.combine(got, out);
+    given.shuffle(8);
     moe.install_experts(given.logical, given.choice_of(me));
+    for (std::uint64_t round = 0; round < 4; ++round)
+      placed_experts::check_round<int8_per_token>(moe, me, peerbus::moe::compact{}, given, round);
   });
   CHECK(worst_status == 0);
 }
 
-TEST_CASE("experts do not move while a batch is under way") {
-  const int worst_status = test::direct_threads::run(3, [](auto& comm) {
+TEST_CASE_TEMPLATE("experts do not move while a batch is under way", Ranks, direct, relayed) {
+  test::pretended = {2, true};
+  const int worst_status = Ranks::group::run(3, [](auto& comm) {
     const std::size_t me = comm.rank().index();
-    case_of_replicas given{3, 4, replica_policy::round_robin};
+    const case_of_replicas given = Ranks::place({3, 4, replica_policy::round_robin});
     auto config = given.config_of(me);
     config.in_flight = 2;
     exchange moe{comm, config, int8_per_token{}};
@@ -186,9 +228,7 @@ TEST_CASE("experts do not move while a batch is under way") {
     refused("dispatch 1 is on its way home");
     moe.combine_recv(got, out);
     test::expect(
-        out ==
-            oracle::combined<int8_per_token>(
-                {3, placed_experts::experts, placed_experts::hidden, placed_experts::top_k}, mine),
+        out == placed_experts::sums_of<int8_per_token, peerbus::moe::compact>(given, mine, me),
         "the sums");
     refused("dispatch 2 is not received yet");
     const auto also = moe.dispatch_recv(second);

@@ -2,6 +2,7 @@
 // ctest: tsan
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -25,10 +26,12 @@
 
 #include "support/exchange_check.hpp"
 #include "support/groups.hpp"
+#include "support/indirect.hpp"
 #include "support/oracle.hpp"
 #include "support/partly_direct.hpp"
 #include "support/placed_experts.hpp"
 #include "support/ranks.hpp"
+#include "support/two_level_check.hpp"
 
 namespace replicas_test {
 
@@ -47,6 +50,9 @@ using staged = test::staged_threads;
 using processes = test::direct_processes;
 using near_and_far = test::any_over<peerbus::any_transport,
                                     test::threads_over<test::partly_direct<peerbus::loopback>>>;
+using between_hosts = test::any_over<
+    peerbus::any_transport,
+    test::threads_over<test::on_hosts<peerbus::loopback, test::indirect<peerbus::loopback>>>>;
 
 template <class Codec, class Group>
 void check_layouts(std::size_t ranks, std::uint64_t seed, replica_policy policy,
@@ -136,26 +142,87 @@ TEST_CASE("replicas take turns in proportion to their quotas") {
     CHECK(even.of(0, t) == turns[(t + 2) % 3]);
 }
 
-TEST_CASE("groups that relay hold each expert once") {
-  const int worst_status = near_and_far::run(4, [](auto& comm) {
-    const std::vector<std::uint32_t> logical{0, 1, 2, 3, 4, 0, 1, 2};
-    const std::vector<std::uint32_t> of_rank{1, 1, 3, 0};
-    exchange_config config{.experts = 5, .hidden = 16, .top_k = 1, .max_tokens = 2};
-    config.relay = peerbus::moe::relay::automatic;
-    config.physical_to_logical = logical;
-    const exchange replicated{comm, config, int8_per_token{}};
-    test::expect(!replicated.relay().relays, "one level");
-    test::expect(replicated.relay().why.find("replicas") != std::string::npos,
-                 "why: ", replicated.relay().why);
-    const auto refused = [&] {
-      config.relay = peerbus::moe::relay::always;
-      test::expect_error(errc::unsupported, {"relay is always, but experts have replicas"},
-                         [&] { exchange made{comm, config, int8_per_token{}}; });
+TEST_CASE("experts at several ranks of hosts that relay") {
+  struct grid {
+    std::size_t ranks;
+    test::hosts dealt;
+    std::size_t least_replicas;
+  };
+  for (const grid& row : {grid{4, {2, false}, 1}, grid{5, {2, true}, 1}, grid{6, {3, false}, 2}})
+    for (const replica_policy policy : policies)
+      for (const bool equal_places : {true, false}) {
+        CAPTURE(row.ranks);
+        CAPTURE(describe(policy));
+        CAPTURE(equal_places);
+        test::pretended = row.dealt;
+        placed_experts::case_of_replicas given{row.ranks, 20 + row.ranks, policy,
+                                               placed_experts::nearness::own, row.least_replicas};
+        given.relay_between(row.dealt.host_of_each(row.ranks), equal_places);
+        const int worst_status = between_hosts::run(row.ranks, [&](auto& comm) {
+          const auto check = [&]<class Codec>(Codec, const auto& layout) {
+            placed_experts::check<Codec>(comm, layout, given);
+          };
+          check(int8_per_token{}, peerbus::moe::compact{.alignment = 4, .zero_gaps = true});
+          check(peerbus::codec::bf16{}, peerbus::moe::expert_slots{});
+          check(peerbus::codec::bf16{}, peerbus::moe::rank_major{});
+          check(int8_per_token{}, peerbus::moe::slots{});
+          if (policy != replica_policy::round_robin) return;
+          check(int8_per_token{}, peerbus::moe::padded{});
+          check(int8_per_token{}, peerbus::moe::automatic{});
+          check(int8_per_token{}, peerbus::moe::automatic_by_rank{});
+        });
+        CHECK(worst_status == 0);
+      }
+}
+
+TEST_CASE("a replica at the host of a token saves the crossing") {
+  test::pretended = {2, false};
+  constexpr std::uint32_t none = peerbus::moe::vacant;
+  const std::vector<std::uint32_t> all{0, 1, 2, 3, 4, 5, 6, 7, 7, 6, 5, 4, 3, 2, 1, 0};
+  const std::vector<std::uint32_t> some{0, 1, 4, 2, 3, 5, 4, 5, 0, 6, 7, none};
+  std::array<std::atomic<std::uint64_t>, 4> far{};
+  const int worst_status = between_hosts::run(4, [&](auto& comm) {
+    exchange_config config{.experts = 8, .hidden = 64, .top_k = 3, .max_tokens = 12};
+    config.relay = peerbus::moe::relay::always;
+    const oracle::shape shape{4, config.experts, config.hidden, config.top_k};
+    const auto mine = oracle::make_input(shape, comm.rank().index(), config.max_tokens,
+                                         oracle::routes::uniform, 3);
+    const auto rows_that_cross = [&](std::span<const std::uint32_t> logical) {
+      config.physical_to_logical = logical;
+      exchange moe{comm, config, int8_per_token{}};
+      const auto got = moe.dispatch(mine.tokens, {mine.experts, mine.weights});
+      test::run_experts(got);
+      std::vector<peerbus::bf16> out(mine.tokens.size());
+      moe.combine(got, out);
+      return moe.traffic(got.ticket()).far_rows;
     };
-    refused();
-    config.physical_to_logical = {};
+    far[0] += rows_that_cross({});
+    far[1] += rows_that_cross(some);
+    far[2] += rows_that_cross(all);
+    // A rank may say that all replicas are equally far, which then take turns.
+    const std::vector<std::uint32_t> distances(4);
+    config.replicas.distances = distances;
+    far[3] += rows_that_cross(all);
+  });
+  CHECK(worst_status == 0);
+  CHECK(far[1] < far[0]);
+  CHECK(far[2] == 0);
+  CHECK(far[3] > 0);
+}
+
+TEST_CASE("groups that relay hold top_k places or more") {
+  const int worst_status = near_and_far::run(4, [](auto& comm) {
+    const std::vector<std::uint32_t> of_rank{2, 1, 3, 0};
+    exchange_config config{.experts = 6, .hidden = 16, .top_k = 2, .max_tokens = 2};
     config.experts_of_rank = of_rank;
-    refused();
+    config.relay = peerbus::moe::relay::automatic;
+    const exchange flat{comm, config, int8_per_token{}};
+    test::expect(!flat.relay().relays, "one level");
+    test::expect(flat.relay().why.find("rank 1 holds 1 experts") != std::string::npos,
+                 "why: ", flat.relay().why);
+    config.relay = peerbus::moe::relay::always;
+    test::expect_error(errc::unsupported, {"relay is always, but the group of rank 1 holds 1"},
+                       [&] { exchange made{comm, config, int8_per_token{}}; });
   });
   CHECK(worst_status == 0);
 }

@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <set>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -13,11 +15,14 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/received.hpp>
+#include <peerbus/moe/relay.hpp>
 #include <peerbus/moe/replica_choice.hpp>
 
 #include "support/exchange_check.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
+#include "support/sums_of_hosts.hpp"
 
 /// Experts with replicas, and what an exchange must make of them, computed plainly.
 namespace placed_experts {
@@ -38,6 +43,29 @@ struct case_of_replicas {
       : ranks{rank_count}, policy{by}, how_near{near} {
     draw(seed, least_replicas);
   }
+
+  /// Makes an exchange relay between hosts: `hosts` has the host of each rank. If `equal_places`,
+  /// vacant places are added until each rank has as many. Quotas are equal from now on.
+  void relay_between(std::vector<std::size_t> hosts, bool equal_places) {
+    host_of = std::move(hosts);
+    const std::size_t most = *std::ranges::max_element(experts_of_rank);
+    table padded;
+    holder.clear();
+    chosen.clear();
+    auto place = logical.begin();
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const std::size_t count = equal_places ? most : experts_of_rank[r];
+      padded.insert(padded.end(), place, place + experts_of_rank[r]);
+      place += experts_of_rank[r];
+      padded.resize(padded.size() + count - experts_of_rank[r], moe::vacant);
+      holder.insert(holder.end(), count, r);
+      experts_of_rank[r] = static_cast<std::uint32_t>(count);
+    }
+    logical = padded;
+    oracle::random numbers{most};
+    choose(numbers);
+  }
+  [[nodiscard]] bool relays() const { return !host_of.empty(); }
 
   /// Gives the experts other places, of which each rank has as many as before.
   void shuffle(std::uint64_t seed) {
@@ -60,7 +88,10 @@ struct case_of_replicas {
     moe::exchange_config made{
         .experts = experts, .hidden = hidden, .top_k = top_k, .max_tokens = max_tokens};
     made.physical_to_logical = logical;
-    made.experts_of_rank = experts_of_rank;
+    const bool is_equal = std::ranges::count(experts_of_rank, experts_of_rank[0]) ==
+                          static_cast<std::ptrdiff_t>(ranks);
+    if (!is_equal) made.experts_of_rank = experts_of_rank;
+    if (relays()) made.relay = moe::relay::always;
     made.replicas = choice_of(rank);
     return made;
   }
@@ -72,6 +103,7 @@ struct case_of_replicas {
   }
   [[nodiscard]] std::size_t distance(std::size_t from, std::size_t to) const {
     if (from == to) return 0;
+    if (relays()) return host_of[from] == host_of[to] ? 1 : 2;
     return how_near == nearness::own || from % 2 == to % 2 ? 1 : 2;
   }
   /// The physical expert of a token's slot, or, by quotas, `anywhere`.
@@ -81,17 +113,42 @@ struct case_of_replicas {
     std::vector<std::size_t> replicas;
     for (std::size_t p = 0; p < logical.size(); ++p)
       if (logical[p] == expert && !gone[holder[p]]) replicas.push_back(p);
-    if (policy == moe::replica_policy::weighted) return anywhere;
+    if (policy == moe::replica_policy::weighted && !relays()) return anywhere;
     if (policy == moe::replica_policy::fixed &&
         std::ranges::find(replicas, chosen[rank][expert]) != replicas.end())
       return chosen[rank][expert];
-    if (policy != moe::replica_policy::round_robin) {
+    if (policy == moe::replica_policy::nearest || policy == moe::replica_policy::fixed) {
       std::size_t least = 2;
       for (const std::size_t p : replicas) least = std::min(least, distance(rank, holder[p]));
       std::erase_if(replicas, [&](std::size_t p) { return distance(rank, holder[p]) != least; });
     }
     if (policy == moe::replica_policy::fixed) return replicas.front();
     return replicas[(token + rank + expert) % replicas.size()];
+  }
+  /// The number of a token among all, in the order in which the rows of an expert lie: with relay
+  /// by the place of the rank that handed on, then by host.
+  [[nodiscard]] std::size_t order_of(std::size_t rank, std::size_t token) const {
+    return source_order()[rank] * max_tokens + token;
+  }
+  /// The place of each rank among the sources of rows: [ranks].
+  [[nodiscard]] std::vector<std::size_t> source_order() const {
+    std::vector<std::size_t> order(ranks);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    if (!relays()) return order;
+    std::size_t smallest = ranks;
+    std::vector<std::size_t> place(ranks);
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const auto lower = host_of.begin() + static_cast<std::ptrdiff_t>(r);
+      place[r] = static_cast<std::size_t>(std::count(host_of.begin(), lower, host_of[r]));
+      smallest =
+          std::min(smallest, static_cast<std::size_t>(std::ranges::count(host_of, host_of[r])));
+    }
+    std::ranges::sort(order, {}, [&](std::size_t rank) {
+      return std::tuple{place[rank] % smallest, host_of[rank], rank};
+    });
+    std::vector<std::size_t> number(ranks);
+    for (std::size_t i = 0; i < ranks; ++i) number[order[i]] = i;
+    return number;
   }
   [[nodiscard]] std::size_t first(std::size_t rank) const {
     std::size_t sum = 0;
@@ -102,6 +159,7 @@ struct case_of_replicas {
   std::size_t ranks;
   moe::replica_policy policy;
   nearness how_near;
+  std::vector<std::size_t> host_of;  ///< [ranks]; empty without relay
   table experts_of_rank;
   table logical;
   std::vector<std::size_t> holder;
@@ -141,9 +199,10 @@ struct case_of_replicas {
 
   void choose(oracle::random& numbers) {
     quotas.clear();
-    for (const std::uint32_t expert : logical)
-      quotas.push_back(expert == moe::vacant ? 0U
-                                             : 1U + static_cast<std::uint32_t>(numbers.below(300)));
+    for (const std::uint32_t expert : logical) {
+      const auto drawn = 1U + static_cast<std::uint32_t>(numbers.below(300));
+      quotas.push_back(expert == moe::vacant ? 0U : relays() ? 7U : drawn);
+    }
     chosen.assign(ranks, table(experts));
     for (table& of_rank : chosen)
       for (std::uint32_t e = 0; e < experts; ++e) do
@@ -159,7 +218,7 @@ void check_rows(const case_of_replicas& given, const std::vector<oracle::input>&
   std::size_t before = 0;
   for (std::size_t i = 0; i < rows.count(); ++i) {
     const auto [rank, token, slot] = rows.origin(i);
-    const std::size_t order = rank.index() * max_tokens + token + 1;
+    const std::size_t order = given.order_of(rank.index(), token) + 1;
     test::expect(order > before, "rows in order");
     before = order;
     const std::int64_t expert = inputs[rank.index()].experts[token * top_k + slot];
@@ -169,35 +228,22 @@ void check_rows(const case_of_replicas& given, const std::vector<oracle::input>&
   }
 }
 
-/// What combine must give in layouts by rank: the sums of ranks, each rounded.
-template <class Codec>
-std::vector<peerbus::bf16> combined_by_rank(const case_of_replicas& given,
-                                            const oracle::input& mine, std::size_t rank) {
+/// What combine must give to `rank`: a sum in the order of slots, or, by rank and with relay, of
+/// rounded sums.
+template <class Codec, class Layout>
+std::vector<peerbus::bf16> sums_of(const case_of_replicas& given, const oracle::input& mine,
+                                   std::size_t rank) {
   const oracle::shape of{given.ranks, experts, hidden, top_k};
-  std::vector<peerbus::bf16> result;
-  for (std::size_t t = 0; t < mine.count; ++t) {
-    const oracle::row received = oracle::codec_of<Codec>::encode(oracle::token_of(of, mine, t));
-    std::vector<float> sums(hidden);
-    for (std::size_t r = 0; r < given.ranks; ++r) {
-      std::vector<float> partial(hidden);
-      bool any = false;
-      for (std::size_t k = 0; k < top_k; ++k) {
-        const std::int64_t e = mine.experts[t * top_k + k];
-        if (e == -1 || given.holder[given.physical(rank, t, static_cast<std::size_t>(e))] != r)
-          continue;
-        any = true;
-        oracle::add_outputs(static_cast<std::size_t>(e), mine.weights[t * top_k + k],
-                            received.values, partial);
-      }
-      if (!any) continue;
-      std::vector<peerbus::bf16> rounded(hidden);
-      oracle::round(partial, rounded);
-      for (std::size_t h = 0; h < hidden; ++h) sums[h] += oracle::widen(rounded[h]);
-    }
-    result.resize(result.size() + hidden);
-    oracle::round(sums, std::span{result}.last(hidden));
-  }
-  return result;
+  if (!moe::layout_by_rank<Layout> && !given.relays()) return oracle::combined<Codec>(of, mine);
+  const auto owner = [&](std::size_t t, std::size_t e) {
+    return given.holder[given.physical(rank, t, e)];
+  };
+  // Without relay, as if all ranks were on one host, whose sum is rounded by the result anyway.
+  const auto host_of = [&](std::size_t r) {
+    return given.relays() ? given.host_of[r] : std::size_t{0};
+  };
+  return test::sums_of_hosts(of, mine, oracle::codec_of<Codec>::encode, moe::layout_by_rank<Layout>,
+                             owner, host_of);
 }
 
 /// What all ranks put in. Ranks that are gone put in nothing.
@@ -208,6 +254,27 @@ inline std::vector<oracle::input> inputs_of(const case_of_replicas& given, std::
                                       given.gone[r] ? 0 : (3 * r + round) % (max_tokens + 1),
                                       oracle::routes::zipf, 64 * round + 5));
   return made;
+}
+
+/// Checks the rows of this rank's places, and the tokens that crossed to other hosts.
+template <class Exchange>
+void check_relayed(Exchange& mapped, moe::ticket ticket, std::size_t me,
+                   const case_of_replicas& given, const std::vector<oracle::input>& inputs) {
+  table wanted(given.logical.size());
+  std::set<std::pair<std::size_t, std::size_t>> crossings;
+  for (std::size_t r = 0; r < given.ranks; ++r)
+    for (std::size_t slot = 0; slot < inputs[r].experts.size(); ++slot) {
+      const std::int64_t e = inputs[r].experts[slot];
+      if (e == -1) continue;
+      const std::size_t p = given.physical(r, slot / top_k, static_cast<std::size_t>(e));
+      if (given.holder[p] == me) ++wanted[p];
+      const std::size_t host = given.host_of[given.holder[p]];
+      if (r == me && host != given.host_of[me]) crossings.emplace(slot / top_k, host);
+    }
+  table rows(given.logical.size(), 99);
+  test::expect(!mapped.count_rows(ticket, rows), "counts of other hosts");
+  test::expect(rows == wanted, "rows of physical experts");
+  test::expect_equal(mapped.traffic(ticket).far_rows, crossings.size(), "rows that cross");
 }
 
 /// One dispatch and combine, all rows and sums checked.
@@ -237,7 +304,7 @@ void check_round(Exchange& mapped, std::size_t me, const Layout& /*layout*/,
       }
     };
     if constexpr (requires { got.rows_from(rank_id{0}); })
-      for (std::size_t r = 0; r < given.ranks; ++r) check_run(got.rows_from(rank_id{r}));
+      for (std::size_t r = 0; r < got.ranks(); ++r) check_run(got.rows_from(rank_id{r}));
     else
       check_run(got);
   } else if constexpr (requires { got.experts(); }) {
@@ -249,17 +316,16 @@ void check_round(Exchange& mapped, std::size_t me, const Layout& /*layout*/,
     }
   } else {
     for (std::size_t e = 0; e < got.local_experts(); ++e)
-      for (std::size_t r = 0; r < given.ranks; ++r)
+      for (std::size_t r = 0; r < got.ranks(); ++r)
         check_rows<Codec>(given, inputs, got.rows_from(e, rank_id{r}), first + e);
   }
+  if (given.relays()) check_relayed(mapped, got.ticket(), me, given, inputs);
   test::run_experts(got);
   std::vector<peerbus::bf16> out(mine.tokens.size());
+  test::expect(mapped.awaits_combine(got.ticket()), "a batch that waits");
   mapped.combine(got, out);
-  if constexpr (moe::layout_by_rank<Layout>)
-    test::expect(out == combined_by_rank<Codec>(given, mine, me), "the sums");
-  else
-    test::expect(out == oracle::combined<Codec>({given.ranks, experts, hidden, top_k}, mine),
-                 "the sums");
+  test::expect(!mapped.awaits_combine(got.ticket()), "a batch that is combined");
+  test::expect(out == sums_of<Codec, Layout>(given, mine, me), "the sums");
 }
 
 /// Some rounds of a new exchange.
@@ -267,8 +333,9 @@ template <class Codec, class Communicator, class Layout>
 void check(Communicator& comm, const Layout& layout, const case_of_replicas& given) {
   const std::size_t me = comm.rank().index();
   moe::exchange_config config = given.config_of(me);
-  config.same_bits = !moe::layout_by_rank<Layout>;
+  config.same_bits = !moe::layout_by_rank<Layout> && !given.relays();
   moe::exchange mapped{comm, config, Codec{}, layout};
+  test::expect(mapped.relay().relays == given.relays(), describe(mapped.relay()));
   const moe::expert_map& map = mapped.placement();
   for (std::size_t p = 0; p < given.logical.size(); ++p) {
     test::expect_equal(map.logical(p), given.logical[p], "a logical expert");

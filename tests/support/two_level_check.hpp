@@ -28,6 +28,7 @@
 #include "support/layout_oracle.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
+#include "support/sums_of_hosts.hpp"
 
 /// What an exchange in two levels must give, written down slowly and without the library's
 /// arithmetic.
@@ -45,6 +46,11 @@ struct hosts {
   }
   [[nodiscard]] std::size_t place_of(std::size_t rank, std::size_t ranks) const {
     return interleaved ? rank / count : rank - host_of(rank, ranks) * smallest(ranks);
+  }
+  [[nodiscard]] std::vector<std::size_t> host_of_each(std::size_t ranks) const {
+    std::vector<std::size_t> hosts(ranks);
+    for (std::size_t r = 0; r < ranks; ++r) hosts[r] = host_of(r, ranks);
+    return hosts;
   }
   /// The place of the ranks that hand on the tokens of `rank`.
   [[nodiscard]] std::size_t hands_on(std::size_t rank, std::size_t ranks) const {
@@ -117,54 +123,17 @@ inline std::vector<oracle::token_at_rank> rows_by_token(const scenario& from, st
   return rows;
 }
 
-/// What combine must give to the rank that put `mine` in: sums of hosts, rounded, and their sum. By
-/// rank, the sum of a host is that of the rounded sums of its ranks.
+/// What combine must give to the rank that put `mine` in. `owner` has the rank of each expert.
+inline std::vector<peerbus::bf16> combined(const oracle::shape& of, const oracle::input& mine,
+                                           oracle::encode_function encode, bool by_rank,
+                                           const std::vector<std::size_t>& owner) {
+  return sums_of_hosts(
+      of, mine, encode, by_rank, [&](std::size_t, std::size_t e) { return owner[e]; },
+      [&](std::size_t rank) { return pretended.host_of(rank, of.ranks); });
+}
 inline std::vector<peerbus::bf16> combined(const oracle::shape& of, const oracle::input& mine,
                                            oracle::encode_function encode, bool by_rank) {
-  std::vector<peerbus::bf16> result;
-  const auto owner = oracle::owners(of);
-  const auto add_rounded = [&](const std::vector<float>& part, std::vector<float>& sums) {
-    std::vector<peerbus::bf16> rounded(of.hidden);
-    oracle::round(part, rounded);
-    for (std::size_t h = 0; h < of.hidden; ++h) sums[h] += oracle::widen(rounded[h]);
-  };
-  for (std::size_t t = 0; t < mine.count; ++t) {
-    const oracle::row received = encode(oracle::token_of(of, mine, t));
-    // The sum over the token's experts for which `is_in(rank)`, and whether there are any.
-    const auto weighted = [&](std::vector<float>& sums, auto&& is_in) {
-      bool any = false;
-      for (std::size_t k = 0; k < of.top_k; ++k) {
-        const std::int64_t e = mine.experts[t * of.top_k + k];
-        if (e == -1 || !is_in(owner[static_cast<std::size_t>(e)])) continue;
-        any = true;
-        oracle::add_outputs(static_cast<std::size_t>(e), mine.weights[t * of.top_k + k],
-                            received.values, sums);
-      }
-      return any;
-    };
-    std::vector<float> sums(of.hidden);
-    for (std::size_t host = 0; host < pretended.count; ++host) {
-      bool any = false;
-      std::vector<float> of_host(of.hidden);
-      if (by_rank) {
-        for (std::size_t r = 0; r < of.ranks; ++r) {
-          std::vector<float> of_rank(of.hidden);
-          if (pretended.host_of(r, of.ranks) != host ||
-              !weighted(of_rank, [&](std::size_t rank) { return rank == r; }))
-            continue;
-          any = true;
-          add_rounded(of_rank, of_host);
-        }
-      } else {
-        any = weighted(of_host,
-                       [&](std::size_t rank) { return pretended.host_of(rank, of.ranks) == host; });
-      }
-      if (any) add_rounded(of_host, sums);
-    }
-    result.resize(result.size() + of.hidden);
-    oracle::round(sums, std::span{result}.last(of.hidden));
-  }
-  return result;
+  return combined(of, mine, encode, by_rank, oracle::owners(of));
 }
 
 /// The rows of `expected` that ranks of `place` on their hosts hand on.

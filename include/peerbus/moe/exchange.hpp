@@ -120,7 +120,7 @@ class exchange {
   }
   /// Returns the experts that each rank holds.
   [[nodiscard]] const expert_map& placement() const noexcept {
-    return ranks_ ? ranks_->experts : parts_->batches.experts();
+    return ranks_ ? ranks_->router.map() : parts_->batches.experts();
   }
   /// Returns the window that contains the data of `map()`, for tools.
   [[nodiscard]] window<Transport>& memory() noexcept { return window_->memory(); }
@@ -209,11 +209,11 @@ class exchange {
 
   /// Writes the number of rows for each physical expert by the dispatch of `ticket` to `rows`:
   /// [physical experts], such as for `expert_load`. In layouts by expert without slots, these are
-  /// the rows of all ranks, as the counts have come with the dispatch. In others those of this
-  /// rank's experts, and 0 elsewhere, so that the sum over ranks gives all. In layouts by rank a
-  /// row counts for each of its experts.
+  /// the rows of all ranks, as the counts have come with the dispatch. In others and with relay
+  /// those of this rank's experts, and 0 elsewhere, so that the sum over ranks gives all. In
+  /// layouts by rank a row counts for each of its experts.
   /// Returns: whether the rows are those of all ranks.
-  /// Throws: as `note`; invalid_argument unless `rows` has as many entries; unsupported with relay.
+  /// Throws: as `note`; invalid_argument unless `rows` has as many entries.
   bool count_rows(moe::ticket ticket, std::span<std::uint32_t> rows);
 
   /// Makes the filled outputs available to their home ranks, the first half of `combine`. Outputs
@@ -267,8 +267,7 @@ class exchange {
   /// Cost: one agreement and a `gather_in_view`. Allocates, but no memory of windows.
   /// Throws, on all ranks, which keep their experts: `error` invalid_argument for an impossible
   /// table or choice, or if a batch is between its dispatch and its combine; mismatch, with the
-  /// entry and the ranks, if tables differ; unsupported with relay; out_of_memory, timed_out,
-  /// peer_dead, poisoned.
+  /// entry and the ranks, if tables differ; out_of_memory, timed_out, peer_dead, poisoned.
   void install_experts(std::span<const std::uint32_t> physical_to_logical,
                        const replica_choice& replicas,
                        std::optional<deadline> until = std::nullopt);

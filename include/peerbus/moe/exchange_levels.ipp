@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <vector>
 
 #include <peerbus/communicator/subset_window.hpp>
 #include <peerbus/moe/control/control_messages.hpp>
@@ -84,12 +86,14 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
   });
   window_ = near_window.get();
   exchange_config far = far_of(ranks_->far.size());
-  far.physical_to_logical = ranks_->places;
+  const std::vector<std::uint32_t> far_experts = ranks_->far_experts(ranks_->router.map());
+  far.experts = config_.experts;
+  far.physical_to_logical = far_experts;
   far_ = make_parts<far_path>(
       far, rank_major{}.geometry(far, ranks_->far.size()), far_map(ranks_->far.size()),
       std::make_unique<peerbus::detail::subset_window>(ranks_->far, std::move(far_window)),
       stores_by, until, [&](detail::exchange_parts& parts) {
-        parts.batches.router().map().limit(config_.experts);
+        parts.batches.router().install(ranks_->far_router(far, ranks_->router));
         parts.config.physical_to_logical = {};
       });
   const exchange_config near = near_of(groups.own_group);
@@ -99,7 +103,7 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
       std::make_unique<peerbus::detail::subset_window>(ranks_->near, std::move(near_window)),
       stores_by, until, [&](detail::exchange_parts& parts) {
         make_views(near, near_geometry, parts);
-        parts.batches.router().map().rename(ranks_->held[groups.own_group]);
+        parts.batches.router().map().rename(ranks_->near_experts(ranks_->router.map()));
         parts.batches.hand_on(comm_.size(), config_.max_tokens);
         relay_ = std::make_unique<detail::relay_engine>(
             this, comm_, config_, groups, *ranks_, detail::relay_engine::level{ranks_->far, *far_},

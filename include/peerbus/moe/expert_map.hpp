@@ -60,8 +60,6 @@ class expert_map {
   [[nodiscard]] std::span<const std::uint32_t> held_by(rank_id rank) const noexcept {
     return std::span{logical_}.subspan(first(rank), count(rank));
   }
-  /// Returns the number of experts that routing may name: logical experts from 0 on.
-  [[nodiscard]] std::size_t routable() const noexcept { return routable_; }
 
   /// Returns whether a rank is gone.
   [[nodiscard]] bool has_lost() const noexcept { return !gone_.empty(); }
@@ -79,9 +77,6 @@ class expert_map {
   /// Takes the ranks for gone that are `gone`: [ranks].
   /// Cost: allocates.
   void lose(const std::vector<bool>& gone);
-  /// Lets routing name only the first `routable` logical experts. The others are places that no
-  /// expert has.
-  void limit(std::size_t routable) noexcept { routable_ = routable; }
   /// Sets the experts that `held_by` returns, for an exchange whose experts are part of a larger
   /// group: [experts]. Routing is not affected.
   void rename(std::span<const std::uint32_t> names) noexcept {
@@ -92,7 +87,6 @@ class expert_map {
   void install(expert_map&& other) noexcept;
 
  private:
-  std::size_t routable_;
   std::vector<std::uint32_t> starts_;          ///< [ranks + 1] physical experts
   std::vector<std::uint32_t> logical_;         ///< of each physical expert
   std::vector<std::uint32_t> holders_;         ///< of each physical expert; saves a division a slot

@@ -9,8 +9,7 @@
 namespace peerbus::moe {
 
 PEERBUS_INLINE expert_map::expert_map(const exchange_config& config, std::size_t rank_count)
-    : routable_{config.experts},
-      logical_{config.physical_to_logical.begin(), config.physical_to_logical.end()},
+    : logical_{config.physical_to_logical.begin(), config.physical_to_logical.end()},
       replica_starts_(config.experts + 1) {
   const expert_placement places = placement_of(config, rank_count);
   if (logical_.empty()) {

@@ -48,14 +48,18 @@ class cost_table;
 ///   `exchange_config::weights_at_combine` is true. Local rows are added behind the biases, in the
 ///   order of slots, before the sums of the groups. `combine_recv` then also waits for the weights
 ///   of the ranks of equal place before it sums.
-/// - Outputs lie at the expert. `rows_of_blocks` throws `error` unsupported.
+/// - Outputs lie at the expert. `rows_of_blocks` and `resume` throw `error` unsupported.
+///   `count_rows` counts the rows of this rank's experts.
+/// - If experts have replicas, the home rank chooses among them. Its token goes to the groups of
+///   those that it chose, so that a replica in its own group saves the crossing. Which group adds
+///   up an output, and so the bits of a result, depend on the choice.
 /// - `returned_attachment` throws `error` invalid_argument for a copy that was not sent, and looks
 ///   at all slots of its token.
 ///
 /// Groups are the near ranks of the transport, in the order of their lowest ranks. `always` needs a
-/// transport with near and far ranks, such as `planes`, groups that hold top_k experts or more,
-/// and, with output attachments, of 64 ranks or fewer; otherwise it is refused on all ranks with
-/// `unsupported`. `automatic` is `always` where `estimate_relay` finds it cheaper and `always`
+/// transport with near and far ranks, such as `planes`, groups that hold top_k physical experts or
+/// more, and, with output attachments, of 64 ranks or fewer; otherwise it is refused on all ranks
+/// with `unsupported`. `automatic` is `always` where `estimate_relay` finds it cheaper and `always`
 /// would not be refused, else `never`. `exchange::relay` tells which, and why.
 ///
 /// Cost of `always`, over that of one level: to make it, a window that is given back, and two

@@ -51,8 +51,7 @@ struct expert_tensors {
 /// gives the exchanges the map that holds from then on. Whatever happens before leaves the old map
 /// as it is: `abandon` drops what was under way.
 ///
-/// Exchanges with relay do not take another map. An expert that no living rank has any more cannot
-/// move, and is brought back by no plan.
+/// An expert that no living rank has any more cannot move, and is brought back by no plan.
 ///
 /// A canary travels with each expert and names it. `commit` refuses an expert whose canary names
 /// another, or which is damaged, and says so on all ranks.

@@ -57,7 +57,7 @@ PEERBUS_INLINE std::byte* relay_engine::returned_attachment(ticket named, std::s
   std::size_t count = 0;
   for (std::size_t k = 0; k < leaving.top_k(); ++k) {
     if (!leaving.names_expert(t, k) || (!by_rank && k != copy)) continue;
-    const rank_id owner = ranks_->experts.owner(leaving.expert_of(t, k));
+    const rank_id owner = ranks_->owner(leaving.physical_of(t, k));
     const auto end = owners.begin() + static_cast<std::ptrdiff_t>(count);
     const auto place = std::lower_bound(owners.begin(), end, owner);
     if (place != end && *place == owner) continue;

@@ -24,6 +24,7 @@
 #include <peerbus/moe/control/batch.hpp>
 #include <peerbus/moe/engine/exchange_engine.hpp>
 #include <peerbus/moe/engine/exchange_parts.hpp>
+#include <peerbus/moe/engine/new_experts.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/path/batch_input.hpp>
 #include <peerbus/moe/path/sum_copies.hpp>
@@ -42,7 +43,8 @@ namespace peerbus::moe::detail {
 /// The exchange that relays. First each token goes to the ranks that represent the groups of its
 /// experts in the column of its home rank (`near_groups`): the far level. Each of these ranks hands
 /// the rows on to the experts' ranks in its group, as they are encoded: the near level. Combine
-/// goes back the same way: the sum of a group crosses once, as bf16 or as `relay_sums` says.
+/// goes back the same way: the sum of a group crosses once, as bf16 or as `relay_sums` says. The
+/// home rank chooses among the replicas of an expert, and the near level gets physical experts.
 ///
 /// Both levels are exchanges, whose dispatches have equal numbers. If there are several lanes, lane
 /// 0 alone uses the state of batches, in `serial`, and all lanes call the operations of the levels.
@@ -66,7 +68,7 @@ class relay_engine final : public exchange_engine {
   /// Drives `far_level` and `near_level`, exchanges among some ranks of `whole` with tickets of
   /// `exchange`. `config` is that of all ranks, and `members` outlives the engine.
   relay_engine(const void* exchange, rank_group& whole, const exchange_config& config,
-               const near_groups& groups, const relay_ranks& members, const level& far_level,
+               const near_groups& groups, relay_ranks& members, const level& far_level,
                const level& near_level);
 
   [[nodiscard]] std::uint64_t next_dispatch() const noexcept override {
@@ -182,6 +184,9 @@ class relay_engine final : public exchange_engine {
   /// Returns the state of the received batch of `named`.
   batch_state& received_state(std::string_view doing, ticket named);
 
+  /// Returns the batch with the lowest number that is between its dispatch and its combine.
+  [[nodiscard]] std::optional<unfinished_batch> unfinished() noexcept;
+
   /// Returns the state of the batch that `rows` belong to.
   batch_state& state_of(std::string_view doing, ticket rows, stage expected);
   [[nodiscard]] refusal objection_to_sum(const batch_state& state, const combine_sum& wanted);
@@ -232,7 +237,7 @@ class relay_engine final : public exchange_engine {
   std::size_t handed_note_bytes_;        ///< of one rank in the note that is handed on
   std::vector<std::byte> notes_;         ///< the note that is handed on
   std::vector<rank_place> rank_places_;  ///< [ranks]
-  const relay_ranks* ranks_;
+  relay_ranks* ranks_;
   level far_;
   level near_;
   per_batch<batch_state> states_;
@@ -246,4 +251,5 @@ class relay_engine final : public exchange_engine {
 #include <peerbus/moe/engine/relay_attachments.ipp>  // IWYU pragma: keep
 #include <peerbus/moe/engine/relay_combine.ipp>      // IWYU pragma: keep
 #include <peerbus/moe/engine/relay_engine.ipp>       // IWYU pragma: keep
+#include <peerbus/moe/engine/relay_experts.ipp>      // IWYU pragma: keep
 #endif

@@ -15,22 +15,17 @@ namespace peerbus::moe::detail {
 
 PEERBUS_INLINE bool relay_engine::awaits_combine(ticket rows) noexcept {
   const batch_state& found = states_.of(rows.number);
-  return found.number == rows.number && found.reached == progress::received;
+  return found.number == rows.number && found.reached == progress::received &&
+         near_.core().awaits_combine(rows);
 }
 
 PEERBUS_INLINE completed_batches relay_engine::resume(lost_experts /*lost*/, deadline /*until*/) {
   throw error{errc::unsupported, "resume: expected an exchange that does not relay"};
 }
 
-PEERBUS_INLINE void relay_engine::install_experts(
-    std::span<const std::uint32_t> /*physical_to_logical*/, const replica_choice& /*replicas*/,
-    deadline /*until*/) {
-  throw error{errc::unsupported, "install_experts: expected an exchange that does not relay"};
-}
-
 PEERBUS_INLINE relay_engine::relay_engine(const void* exchange, rank_group& whole,
                                           const exchange_config& config, const near_groups& groups,
-                                          const relay_ranks& members, const level& far_level,
+                                          relay_ranks& members, const level& far_level,
                                           const level& near_level)
     : exchange_{exchange},
       whole_{&whole},
@@ -43,7 +38,8 @@ PEERBUS_INLINE relay_engine::relay_engine(const void* exchange, rank_group& whol
       far_{far_level},
       near_{near_level},
       states_{std::vector<batch_state>(config.in_flight)} {
-  config_.physical_to_logical = {};  // The caller may free this memory after construction.
+  config_.physical_to_logical = {};  // The caller may free their memory after construction.
+  config_.replicas = {};
   for (std::size_t number = 0; number < groups.columns(); ++number) {
     const auto column = groups.column(number);
     for (std::size_t i = 0; i < column.size(); ++i) {

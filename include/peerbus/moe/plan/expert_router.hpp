@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <peerbus/core/compiled.hpp>
@@ -26,10 +27,13 @@ class expert_router {
 
   /// Returns the experts that each rank holds.
   [[nodiscard]] const expert_map& map() const noexcept { return map_; }
-  /// Returns the map, to limit or rename its experts.
+  /// Returns the map, to rename its experts.
   [[nodiscard]] expert_map& map() noexcept { return map_; }
   /// Returns the replicas to which this rank sends.
   [[nodiscard]] const replica_cycles& cycles() const noexcept { return cycles_; }
+
+  /// Sends to the replicas of `cycles` from now on, whose physical experts are those of the map.
+  void choose_by(replica_cycles&& cycles) noexcept { cycles_ = std::move(cycles); }
 
   /// Takes the ranks for gone that are `gone`: [ranks]. Their experts are served by replicas, or
   /// lost.

@@ -3,16 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
 #include <peerbus/communicator/near_groups.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/compiled.hpp>
-#include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/plan/objection.hpp>
 
@@ -31,18 +28,27 @@ struct level_configs {
 /// The numbers in which the levels of an exchange differ from rank to rank.
 struct level_sizes {
   std::size_t column;       ///< ranks of the column
-  std::size_t most_held;    ///< experts of the group that holds the most
-  std::size_t held;         ///< experts of the group
+  std::size_t most_held;    ///< physical experts of the group that holds the most
   std::size_t near_copies;  ///< as `copies_in_group`
 };
+
+/// The physical experts of a group of near ranks.
+struct group_experts {
+  std::vector<std::uint32_t> held;     ///< in the order of the ranks
+  std::vector<std::uint32_t> of_rank;  ///< the number of each rank; empty if dealt out equally
+};
+
+/// Returns the physical experts of each group.
+std::vector<group_experts> experts_of_groups(const expert_placement& places,
+                                             const near_groups& groups);
 
 /// Returns the largest number of copies that a token has within a group. `by_rank` is true for
 /// layouts by rank.
 std::size_t copies_in_group(const near_groups& groups, std::size_t top_k, bool by_rank) noexcept;
 
-/// Returns the configurations of the levels.
+/// Returns the configurations of the levels, for the group that holds `own`, which outlives them.
 level_configs configs_of_levels(const exchange_config& config, const near_groups& groups,
-                                const level_sizes& sizes) noexcept;
+                                const group_experts& own, const level_sizes& sizes) noexcept;
 
 /// Returns the bytes that the note of one rank takes in the note that is handed on: its size, and
 /// the note. 0 if there are no notes.
@@ -55,9 +61,6 @@ constexpr std::size_t handed_note_bytes(const exchange_config& config) noexcept 
 /// The largest group whose ranks can send output attachments home by way of another rank, which
 /// tells the home rank in a word which of them did.
 inline constexpr std::size_t most_attaching_ranks = 64;
-
-/// Returns the logical experts of a group, in the order of its ranks.
-std::vector<std::uint32_t> experts_of(const expert_map& experts, std::span<const rank_id> group);
 
 /// Returns why an exchange with `config` cannot use two levels, or an empty string if it can.
 /// `config` has been agreed on. `layout` and `far_layout` are those of the levels.

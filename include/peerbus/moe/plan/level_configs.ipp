@@ -2,9 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <numeric>
 
+#include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
-#include <peerbus/moe/plan/check_experts.hpp>
 #include <peerbus/moe/plan/level_configs.hpp>
 
 namespace peerbus::moe::detail {
@@ -17,13 +18,13 @@ PEERBUS_INLINE std::size_t copies_in_group(const near_groups& groups, std::size_
 }
 
 PEERBUS_INLINE level_configs configs_of_levels(const exchange_config& config,
-                                               const near_groups& groups,
+                                               const near_groups& groups, const group_experts& own,
                                                const level_sizes& sizes) noexcept {
   // On the first level the rank that represents a group holds the experts of all its ranks. Every
-  // rank of the column has places for as many experts as the largest group holds, because experts
-  // are dealt out equally; places beyond the experts of its group have none.
+  // rank of the column has places for as many experts as the largest group holds, because places
+  // are dealt out equally; those beyond the experts of its group are vacant.
   level_configs made{config, config};
-  made.far.experts_of_rank = made.near.experts_of_rank = {};
+  made.far.experts_of_rank = {};
   made.far.replicas = made.near.replicas = {};
   made.far.experts = sizes.column * sizes.most_held;
   made.far.physical_to_logical = {};
@@ -34,9 +35,11 @@ PEERBUS_INLINE level_configs configs_of_levels(const exchange_config& config,
   made.far.output_attachment =
       config.logfmt_outputs ? 0 : sizes.near_copies * config.output_attachment;
   made.far.logfmt_outputs = false;
-  // On the second level experts are numbered within the group, as the first level numbers them
-  // beside each row. A rank may get all tokens of its column, and hands on their notes.
-  made.near.experts = sizes.held;
+  // On the second level experts are the physical ones of the group, numbered as the first level
+  // numbers them beside each row. A rank may get all tokens of its column, and hands on their
+  // notes.
+  made.near.experts = own.held.size();
+  made.near.experts_of_rank = own.of_rank;
   made.near.physical_to_logical = {};
   made.near.max_tokens = groups.largest_column() * config.max_tokens;
   made.near.outputs = outputs_at::expert;
@@ -45,14 +48,26 @@ PEERBUS_INLINE level_configs configs_of_levels(const exchange_config& config,
   return made;
 }
 
-PEERBUS_INLINE std::vector<std::uint32_t> experts_of(const expert_map& experts,
-                                                     std::span<const rank_id> group) {
-  std::vector<std::uint32_t> held;
-  for (const rank_id rank : group) {
-    const auto own = experts.held_by(rank);
-    held.insert(held.end(), own.begin(), own.end());
+PEERBUS_INLINE std::vector<group_experts> experts_of_groups(const expert_placement& places,
+                                                            const near_groups& groups) {
+  std::vector<group_experts> found(groups.count());
+  for (std::size_t g = 0; g < found.size(); ++g) {
+    auto& [held, of_rank] = found[g];
+    for (const rank_id rank : groups.groups[g]) {
+      const std::size_t count = places.count(rank);
+      const std::size_t before = held.size();
+      held.resize(before + count);
+      std::iota(held.begin() + static_cast<std::ptrdiff_t>(before), held.end(),
+                static_cast<std::uint32_t>(places.first(rank)));
+      of_rank.push_back(static_cast<std::uint32_t>(count));
+    }
+    const expert_placement dealt{held.size(), of_rank.size()};
+    bool is_dealt = true;
+    for (std::size_t i = 0; i < of_rank.size(); ++i)
+      is_dealt = is_dealt && of_rank[i] == dealt.count(rank_id{i});
+    if (is_dealt) of_rank.clear();
   }
-  return held;
+  return found;
 }
 
 PEERBUS_INLINE std::string obstacle_to_relay(const exchange_config& config,
@@ -63,30 +78,26 @@ PEERBUS_INLINE std::string obstacle_to_relay(const exchange_config& config,
   if (config.same_bits) return "same_bits is set, and relay adds up the sums of groups";
   std::size_t ranks = 0;
   for (const auto& group : groups.groups) ranks += group.size();
-  if (is_other_than_dealt(config, ranks))
-    return "experts have replicas or are not dealt out equally, and groups hold each expert once";
-  const expert_placement dealt{config.experts, ranks};
-  std::vector<std::size_t> held;
-  held.reserve(groups.count());
-  for (const auto& group : groups.groups) {
-    held.push_back(0);
-    for (const rank_id rank : group) held.back() += dealt.count(rank);
-    if (held.back() < config.top_k)
-      return concat("the group of ", group.front(), " holds ", held.back(),
+  const std::vector<group_experts> experts = experts_of_groups(placement_of(config, ranks), groups);
+  std::size_t most = 0;
+  for (std::size_t g = 0; g < experts.size(); ++g) {
+    const std::size_t held = experts[g].held.size();
+    if (held < config.top_k)
+      return concat("the group of ", groups.groups[g].front(), " holds ", held,
                     " experts, expected at least top_k, ", config.top_k);
+    most = std::max(most, held);
   }
   // The limits of every level, because a level learns of an objection only among its own ranks.
-  const std::size_t most = *std::ranges::max_element(held);
   const std::size_t column = groups.largest_column();
-  for (std::size_t g = 0; g < held.size(); ++g) {
+  for (std::size_t g = 0; g < experts.size(); ++g) {
     if (const std::size_t ranks_in_group = groups.groups[g].size();
         config.output_attachment != 0 && ranks_in_group > most_attaching_ranks)
       return concat("output_attachment is ", config.output_attachment, " and the group of ",
                     groups.groups[g].front(), " has ", ranks_in_group, " ranks, expected at most ",
                     most_attaching_ranks);
     const level_configs levels = configs_of_levels(
-        config, groups,
-        {column, most, held[g],
+        config, groups, experts[g],
+        {column, most,
          copies_in_group(groups, config.top_k, layout.shape == block_shape::by_rank)});
     if (const auto why = objection_to(levels.far, column, codec, far_layout))
       return concat("the level between groups cannot be made: ", why->text());

@@ -13,6 +13,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/expert_map.hpp>
+#include <peerbus/moe/plan/expert_router.hpp>
 #include <peerbus/moe/plan/level_configs.hpp>
 #include <peerbus/moe/plan/objection.hpp>
 #include <peerbus/moe/relay.hpp>
@@ -37,7 +38,9 @@ relay_plan plan_relay(rank_group& group, near_groups groups, const exchange_conf
 /// `config.relay` is `always`, for which it throws as `plan_relay`.
 relay_plan plan_without_groups(rank_group& group, const exchange_config& config, deadline until);
 
-/// The ranks of the two levels, and the experts that each level knows.
+/// The ranks of the two levels, and the experts that each level knows. The home rank chooses the
+/// replicas: the router of the far level goes by the choice for all ranks, and the near level has
+/// each physical expert of its group once.
 struct relay_ranks {
   /// Finds them. `group` and `boot` are those of all ranks, and outlive the object. `by_rank` is
   /// true for layouts by rank.
@@ -52,11 +55,26 @@ struct relay_ranks {
   [[nodiscard]] level_configs configs(const exchange_config& config, const near_groups& groups,
                                       std::size_t column, std::size_t group_number) const noexcept;
 
-  expert_map experts;                            ///< of all ranks
-  std::vector<std::vector<std::uint32_t>> held;  ///< the experts of each group
-  std::size_t near_copies;                       ///< as `copies_in_group`
-  std::size_t most;                              ///< experts of the group that holds the most
-  std::vector<std::uint32_t> places;             ///< the experts of the places of the far level
+  /// Returns the logical expert of each place of the far level, or `vacant`.
+  [[nodiscard]] std::vector<std::uint32_t> far_experts(const expert_map& all) const;
+  /// Returns the router of the far level by which tokens take the way of `all`. `far_config` is the
+  /// configuration of that level, with its experts.
+  [[nodiscard]] expert_router far_router(const exchange_config& far_config,
+                                         const expert_router& all) const;
+  /// Returns the logical expert of each expert of the near level, or `vacant`.
+  [[nodiscard]] std::vector<std::uint32_t> near_experts(const expert_map& all) const;
+
+  /// Returns the rank that holds the expert of a place of the far level, which is not vacant.
+  [[nodiscard]] rank_id owner(std::size_t place) const noexcept {
+    return rank_id{router.map().holder(far_physical[place])};
+  }
+
+  expert_router router;                     ///< of all ranks
+  std::vector<group_experts> experts;       ///< of each group
+  std::size_t own_group;                    ///< of this rank
+  std::size_t near_copies;                  ///< as `copies_in_group`
+  std::size_t most;                         ///< experts of the group that holds the most
+  std::vector<std::uint32_t> far_physical;  ///< of each place of the far level, or `vacant`
   peerbus::detail::subset_bootstrap far_boot;
   peerbus::detail::subset_bootstrap near_boot;
   peerbus::detail::subset_group far;   ///< the ranks of the column

@@ -5,6 +5,7 @@
 #include <array>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -74,40 +75,71 @@ PEERBUS_INLINE relay_plan plan_without_groups(rank_group& group, const exchange_
           .groups = {}};
 }
 
+/// Returns the distances of ranks from the caller by groups: 0 for itself, 1 within its group, 2.
+inline std::vector<std::uint32_t> distances_by_group(const near_groups& groups) {
+  std::vector<std::uint32_t> found = groups.group_of_each();
+  for (std::uint32_t& group : found) group = group == groups.own_group ? 1U : 2U;
+  found[groups.near()[groups.own_place].index()] = 0;
+  return found;
+}
+
 PEERBUS_INLINE relay_ranks::relay_ranks(rank_group& group, bootstrap& boot,
                                         const exchange_config& config, const near_groups& groups,
                                         bool by_rank)
-    : experts{config, group.size()},
+    : router{config, group.rank(), group.size(), distances_by_group(groups)},
+      experts{experts_of_groups(placement_of(config, group.size()), groups)},
+      own_group{groups.own_group},
       near_copies{copies_in_group(groups, config.top_k, by_rank)},
       most{0},
       far_boot{boot, groups.column(groups.own_place % groups.columns())},
       near_boot{boot, groups.near()},
       far{group, far_boot, "the ranks of a column of all groups"},
       near{group, near_boot, "the ranks of a group"} {
-  held.reserve(groups.count());
-  for (const auto& ranks : groups.groups) {
-    held.push_back(experts_of(experts, ranks));
-    most = std::max(most, held.back().size());
-  }
-  // The experts of the places of each rank of the column. Numbers beyond `config.experts` are those
-  // of places without expert.
+  for (const group_experts& each : experts) most = std::max(most, each.held.size());
   const auto column = far_boot.ranks_of_whole();
-  places.reserve(column.size() * most);
-  auto without_expert = static_cast<std::uint32_t>(config.experts);
+  far_physical.reserve(column.size() * most);
   const auto group_of = groups.group_of_each();
   for (std::size_t i = 0; i < column.size(); ++i) {
     // The first rank of each group represents it.
     const std::size_t number = group_of[column[i].index()];
     if (i == 0 || group_of[column[i - 1].index()] != number)
-      places.insert(places.end(), held[number].begin(), held[number].end());
-    while (places.size() < (i + 1) * most) places.push_back(without_expert++);
+      far_physical.insert(far_physical.end(), experts[number].held.begin(),
+                          experts[number].held.end());
+    far_physical.resize((i + 1) * most, vacant);
   }
+}
+
+/// Returns the logical experts of `places`, which are physical experts of `all` or `vacant`.
+inline std::vector<std::uint32_t> logical_of(const expert_map& all,
+                                             std::span<const std::uint32_t> places) {
+  std::vector<std::uint32_t> found(places.begin(), places.end());
+  for (std::uint32_t& place : found)
+    if (place != vacant) place = all.logical(place);
+  return found;
+}
+
+PEERBUS_INLINE std::vector<std::uint32_t> relay_ranks::far_experts(const expert_map& all) const {
+  return logical_of(all, far_physical);
+}
+
+PEERBUS_INLINE std::vector<std::uint32_t> relay_ranks::near_experts(const expert_map& all) const {
+  return logical_of(all, experts[own_group].held);
+}
+
+PEERBUS_INLINE expert_router relay_ranks::far_router(const exchange_config& far_config,
+                                                     const expert_router& all) const {
+  std::vector<std::uint32_t> place_of(all.map().physical_experts());
+  for (std::uint32_t place = 0; place < far_physical.size(); ++place)
+    if (far_physical[place] != vacant) place_of[far_physical[place]] = place;
+  expert_router made{far_config, far.rank(), far.size()};
+  made.choose_by(all.cycles().renamed(place_of));
+  return made;
 }
 
 PEERBUS_INLINE level_configs relay_ranks::configs(const exchange_config& config,
                                                   const near_groups& groups, std::size_t column,
                                                   std::size_t group_number) const noexcept {
-  return configs_of_levels(config, groups, {column, most, held[group_number].size(), near_copies});
+  return configs_of_levels(config, groups, experts[group_number], {column, most, near_copies});
 }
 
 }  // namespace peerbus::moe::detail

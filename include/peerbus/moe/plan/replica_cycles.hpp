@@ -25,6 +25,10 @@ class replica_cycles {
   /// whose ranks are gone are left out, unless all are.
   replica_cycles(const expert_map& map, const replica_choice& wanted, rank_id rank);
 
+  /// Returns the same cycles where physical expert p is called `names[p]`: [physical experts].
+  /// Cost: allocates.
+  [[nodiscard]] replica_cycles renamed(std::span<const std::uint32_t> names) const;
+
   /// Returns whether an expert has a cycle of more than one entry.
   [[nodiscard]] bool take_turns() const noexcept { return take_turns_; }
   /// Returns the first entry of the cycle of `expert`.

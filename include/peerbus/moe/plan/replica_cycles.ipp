@@ -28,6 +28,13 @@ PEERBUS_INLINE replica_cycles::replica_cycles(const expert_map& map, const repli
   }
 }
 
+PEERBUS_INLINE replica_cycles replica_cycles::renamed(std::span<const std::uint32_t> names) const {
+  replica_cycles made{*this};
+  for (std::uint32_t& entry : made.entries_) entry = names[entry];
+  for (std::uint32_t& entry : made.first_) entry = names[entry];
+  return made;
+}
+
 PEERBUS_INLINE void replica_cycles::add(const expert_map& map, const replica_choice& wanted,
                                         std::size_t expert) {
   const auto all = map.replicas(expert);

@@ -121,9 +121,9 @@ class send_plan {
   [[nodiscard]] bool names_expert(std::size_t token, std::size_t k) const noexcept {
     return slots_[token * config_.top_k + k].expert != -1;
   }
-  /// Returns the logical expert of slot `k` of a token, which names one.
-  [[nodiscard]] std::uint32_t expert_of(std::size_t token, std::size_t k) const noexcept {
-    return placement().logical(static_cast<std::size_t>(slots_[token * config_.top_k + k].expert));
+  /// Returns the physical expert of slot `k` of a token, which names one.
+  [[nodiscard]] std::size_t physical_of(std::size_t token, std::size_t k) const noexcept {
+    return static_cast<std::size_t>(slots_[token * config_.top_k + k].expert);
   }
   /// Returns the weight of slot `k` of a token of the last `place`.
   [[nodiscard]] float weight_of(std::size_t token, std::size_t k) const noexcept {

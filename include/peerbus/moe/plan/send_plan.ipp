@@ -46,6 +46,7 @@ PEERBUS_INLINE refusal send_plan::count(const detail::token_values& tokens,
   const replica_cycles& cycles = router_->cycles();
   const bool may_be_lost = experts.has_lost();
   const bool take_turns = cycles.take_turns();
+  const auto routable = static_cast<std::int64_t>(experts.experts());
   for (std::size_t t = 0; t < counted_tokens_; ++t) {
     const auto mark = static_cast<std::uint32_t>(t + 1);
     float whole = 0;
@@ -53,15 +54,12 @@ PEERBUS_INLINE refusal send_plan::count(const detail::token_values& tokens,
       const std::size_t slot = t * config_.top_k + k;
       const std::int64_t expert = route.expert(slot);
       counted_slots_[slot] = {};
-      const bool is_outside = expert < 0 || expert >= static_cast<std::int64_t>(experts.routable());
+      const bool is_outside = expert < 0 || expert >= routable;
       if (expert == -1 || (is_outside && config_.other_ids == ids_outside::skipped)) continue;
       const auto refuse_slot = [&](refusal_reason reason) noexcept {
-        return refusal{reason,
-                       static_cast<std::uint32_t>(t),
-                       static_cast<std::uint32_t>(k),
-                       0,
-                       expert,
-                       static_cast<std::int64_t>(experts.routable())};
+        return refusal{
+            reason,  static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(k), 0, expert,
+            routable};
       };
       if (is_outside) return refuse_slot(refusal_reason::expert_out_of_range);
       const auto e = static_cast<std::size_t>(expert);
