@@ -56,13 +56,11 @@ inline std::optional<std::strong_ordering> order_of(const peerbus::group_wait& a
   return a.phase <=> b.phase;
 }
 
-/// Returns whether `other` has come to the operation in which `waiter` waits. If the numbers do not
-/// tell, a wait that began earlier counts as the one that is behind.
+/// Returns whether `other` is known to have come to the operation in which `waiter` waits.
 inline bool has_reached(const peerbus::observed_rank& other, const peerbus::observed_rank& waiter) {
   if (!other.latest) return false;
   if (const auto order = order_of(other.latest->wait, waiter.latest->wait)) return *order >= 0;
-  if (other.latest->is_over) return false;
-  return other.latest->wait == waiter.latest->wait || other.latest->since <= waiter.latest->since;
+  return !other.latest->is_over && other.latest->wait == waiter.latest->wait;
 }
 
 /// The reason why the ranks of a group wait, the worst last.

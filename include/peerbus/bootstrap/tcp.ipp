@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/detail/awaited_members.hpp>
 #include <peerbus/bootstrap/detail/connection.hpp>
@@ -100,7 +101,10 @@ inline std::vector<bootstrap::contribution> tcp_bootstrap::allgather(contributio
                                                                      deadline until,
                                                                      std::string_view doing) {
   detail::refuse_child(*members(), doing);
-  return star_->allgather(std::move(own_part), until, doing, *members(), *idle());
+  const auto wait = members()->own_activity().begin({.operation = group_operation::allgather});
+  auto all = star_->allgather(std::move(own_part), until, doing, *members(), *idle());
+  members()->own_activity().end(wait);
+  return all;
 }
 
 inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until,
