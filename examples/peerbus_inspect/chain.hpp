@@ -68,7 +68,7 @@ enum class finding : std::uint8_t {
   ended,      ///< all ranks have left
   moving,     ///< no rank has waited for long
   elsewhere,  ///< those that are seen wait for ranks that are not, or in another group
-  busy,       ///< the culprits are in no operation
+  busy,       ///< the culprits are in no operation, or have been for less than the patience
   mismatch,   ///< all ranks wait, in operations that do not fit together, or for lost messages
   gone,       ///< the culprits have ended
   stopped     ///< the culprits' processes are stopped
@@ -129,7 +129,8 @@ inline diagnosis diagnose(const std::vector<peerbus::observed_rank>& ranks, bool
     return !result.culprits.empty();
   };
   const auto is_idle = [&](std::size_t i) {
-    return is_awaited[i] && (parts[i] == standing::busy || parts[i] == standing::absent);
+    const bool moves = parts[i] == standing::waits && ranks[i].latest->since < patience;
+    return is_awaited[i] && (moves || parts[i] == standing::busy || parts[i] == standing::absent);
   };
   if (blame(finding::stopped, [&](auto i) { return parts[i] == standing::stopped; }) ||
       // A rank that ended because of another one is no cause, unless there is no other.

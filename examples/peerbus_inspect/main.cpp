@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Prints what the ranks of a running job do, and which of them keeps the others waiting.
+// Prints what the ranks of a running job do, and which of them keep the others waiting.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <ctime>
 #include <exception>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -59,15 +59,19 @@ std::vector<peerbus::observed_group> attach_all(const std::vector<std::size_t>& 
 int run(const options& chosen) {
   const auto patience =
       std::chrono::ceil<std::chrono::nanoseconds>(std::chrono::duration<double>{chosen.patience});
-  for (;;) {
-    const auto groups = look_at(attach_all(chosen.processes), patience);
-    const std::string text = chosen.json ? report_json(groups) : report_text(groups);
+  for (std::optional<int> status;;) {
+    std::vector<group_view> groups;
+    try {
+      groups = look_at(attach_all(chosen.processes), patience);
+    } catch (const peerbus::error&) {
+      if (!status) throw;
+      return *status;  // The job has ended.
+    }
+    const std::string text = chosen.json ? report_json(groups) : report_text(groups) + "\n";
     if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return cannot_look;
-    const finding worst = groups.front().answer.found;
-    if (chosen.watch == 0) return worst > finding::moving ? found_a_culprit : 0;
-    if (worst == finding::ended) return 0;
+    status = groups.front().answer.found > finding::moving ? found_a_culprit : 0;
+    if (chosen.watch == 0) return *status;
     std::this_thread::sleep_for(std::chrono::duration<double>{chosen.watch});
-    if (!chosen.json) std::fputs("\n", stdout);
   }
 }
 
@@ -78,8 +82,9 @@ int main(int argc, char** argv) {
   peerbus_inspect::options chosen;
   programs::command_line line{
       "peerbus_inspect",
-      "Prints what the ranks of a running job do, and which of them keeps the others waiting. Exit "
-      "status: 0 if no rank has waited for long, 1 if one has, 2 if nothing can be seen."};
+      "Prints what the ranks of a running job do, and which of them keep the others waiting. Exit "
+      "status: 0 if no rank has waited for long, 1 if one has, 2 if nothing can be seen. With "
+      "--watch it is that of the last report."};
   line.add("PID", chosen.processes, "A process of the job. Several for a job that met over TCP")
       .required()
       .whole_number(1, INT32_MAX);

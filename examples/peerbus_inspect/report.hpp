@@ -19,18 +19,14 @@ struct group_view {
   diagnosis answer{};
 };
 
-/// Joins the parts of each group, reads all ranks, and finds out whom they wait for. The group with
-/// the worst finding comes first.
+/// Reads all ranks and finds out whom they wait for. Parts of one group become one view. The group
+/// with the worst finding comes first.
 std::vector<group_view> look_at(const std::vector<peerbus::observed_group>& parts,
                                 std::chrono::nanoseconds patience);
 
-/// Returns the answer for a group in a line, such as "rank 3 (pid 4711) is stopped; 7 ranks wait,
-/// the longest, rank 0, for 4.2 s: waiting for rows of dispatch 17".
-std::string answer_text(const group_view& group);
-
-/// Returns the report as text for people: the answer first, then a table of each group.
+/// Returns the report as text for people: the answer, what to do, and a table of each group.
 std::string report_text(const std::vector<group_view>& groups);
-/// Returns the report as JSON for programs. docs/inspect.md has the keys.
+/// Returns the report as JSON for programs. docs/errors.md has the keys.
 std::string report_json(const std::vector<group_view>& groups);
 
 }  // namespace peerbus_inspect

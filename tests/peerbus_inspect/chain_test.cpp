@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "examples/peerbus_inspect/chain.hpp"
+
+#include "chain.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -107,6 +108,12 @@ TEST_CASE("different operations, or numbers, of ranks that all wait are a mismat
   group brief;
   brief.wait(group_operation::all_reduce, 2, 20ms).wait(barrier, 1, 20ms);
   CHECK(brief.ask().found == finding::moving);
+  // Nor if a rank moves from one wait to the next.
+  group signals;
+  signals.wait(barrier, 1).wait(group_operation::signal, 900, 1ms);
+  CHECK(signals.ask().found == finding::busy);
+  CHECK(signals.ask().culprits == places{1});
+  CHECK(signals.ask().waiters == places{0});
   // Nor if a rank has come to neither.
   operations.done(barrier, 0);
   CHECK(operations.ask().found == finding::busy);

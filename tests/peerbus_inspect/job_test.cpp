@@ -36,7 +36,7 @@
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "bootstrap/support.hpp"
-#include "examples/peerbus_inspect/chain.hpp"
+#include "chain.hpp"
 #include "support/ranks.hpp"
 #include "support/tally.hpp"
 
