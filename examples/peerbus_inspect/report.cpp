@@ -76,13 +76,14 @@ std::string mismatch_text(const group_view& group) {
   std::string text;
   for (places left = group.answer.culprits; !left.empty();) {
     const auto& first = *group.ranks[left.front()].latest;
-    const auto others = std::ranges::stable_partition(
-        left, [&](std::size_t i) { return group.ranks[i].latest->wait == first.wait; });
-    const places alike{left.begin(), others.begin()};
+    const auto others = std::stable_partition(left.begin(), left.end(), [&](std::size_t i) {
+      return group.ranks[i].latest->wait == first.wait;
+    });
+    const places alike{left.begin(), others};
     text += concat(text.empty() ? "MISMATCH: " : "; ", ranks_text(numbers_of(group, alike)),
                    alike.size() == 1 ? " is " : " are ", describe(first), " for ",
                    text_of(first.since));
-    left.erase(left.begin(), others.begin());
+    left.erase(left.begin(), others);
   }
   return text;
 }
