@@ -10,6 +10,7 @@
 #include <peerbus/bootstrap/launch_environment.ipp>
 #include <peerbus/bootstrap/local.ipp>
 #include <peerbus/bootstrap/membership.ipp>
+#include <peerbus/bootstrap/observed_group.ipp>
 #include <peerbus/bootstrap/split.ipp>
 #include <peerbus/bootstrap/threads.ipp>
 #include <peerbus/bootstrap/with_vacancies.ipp>

@@ -285,9 +285,10 @@ TEST_CASE("run_local: a rank has no descriptors of others") {
   const time_limit limit;
   const std::size_t before = entries_of("/proc/self/fd");
   CHECK(run_local(8, [before](bootstrap& boot) {
-          // Sockets to its peers, a pidfd for each, and the set that watches those.
+          // Sockets to its peers, a pidfd for each, the set that watches those, and the page of
+          // rank states, for observers.
           const std::size_t sockets = boot.rank().index() == 0 ? 7 : 1;
-          require(entries_of("/proc/self/fd") == before + sockets + 7 + 1,
+          require(entries_of("/proc/self/fd") == before + sockets + 7 + 1 + 1,
                   "its own descriptors only, not " +
                       std::to_string(entries_of("/proc/self/fd") - before) + " more");
         }) == 0);

@@ -23,6 +23,7 @@
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/star_leaf.hpp>
+#include <peerbus/bootstrap/observed_group.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/core/cores.hpp>
 #include <peerbus/core/error.hpp>
@@ -84,6 +85,28 @@ TEST_CASE("tcp: processes that a rank starts know it for a rank by its memory") 
     CHECK(shows_rank());
   }
   CHECK_FALSE(shows_rank());
+}
+
+TEST_CASE("tcp: an observer sees the rank of a process, and of which group it is") {
+  const time_limit limit;
+  const auto port = free_tcp_port();
+  std::vector<pid_t> ranks;
+  ranks.reserve(2);
+  for (std::size_t rank = 0; rank < 2; ++rank)
+    ranks.push_back(in_child([=] {
+      tcp_bootstrap boot{tcp_seat(rank, 2, port), patience()};
+      const auto groups = peerbus::observed_group::attach(::getpid());
+      require(groups.size() == 1 && groups[0].size() == 2, "a group of 2 ranks");
+      const auto seen = groups[0].read();
+      require(seen.size() == 1 && seen[0].rank == boot.rank() && seen[0].process == ::getpid(),
+              "the rank of this process alone");
+      require(seen[0].latest->wait.operation == peerbus::group_operation::allgather, "its wait");
+      const auto ids = boot.allgather({bytes_of(std::to_string(groups[0].id())), {}}, patience(),
+                                      "numbers of the group");
+      require(ids[0].bytes == ids[1].bytes, "the same number on both ranks");
+      return 0;
+    }));
+  CHECK(all_as_expected(ranks));
 }
 
 TEST_CASE("tcp: a local rank that the launcher gave is kept") {

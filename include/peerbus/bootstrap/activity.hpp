@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -81,8 +83,8 @@ struct activity {
 namespace detail {
 
 /// The place where one rank writes what it does, in memory that others read when they ask for it.
-/// Nothing is computed from it but what errors and `health` say. All-zero bytes say that the rank
-/// has not waited yet.
+/// Nothing is computed from it but what errors, `health` and an `observed_group` say. All-zero
+/// bytes say that no process has become the rank yet.
 ///
 /// Times are those of CLOCK_MONOTONIC_COARSE, which all processes of a host share and which takes
 /// a third of the time of an exact clock to read. They are exact to a few milliseconds.
@@ -98,6 +100,9 @@ class alignas(cache_line_bytes) activity_line {
     std::uint64_t word = 0;  ///< as `end` stores it
     ticks since = 0;         ///< when the wait began; 0 before the first one
   };
+
+  /// Records that this process is the rank.
+  void claim() noexcept;
 
   /// Records that the rank begins a wait.
   /// Cost: two stores to a line that no other rank writes, and a clock read without a system call.
@@ -118,6 +123,12 @@ class alignas(cache_line_bytes) activity_line {
   /// Returns what the rank was last seen doing; nothing if it has not waited yet.
   [[nodiscard]] std::optional<activity> read() const noexcept;
 
+  /// Returns the process that has claimed the line; 0 before.
+  [[nodiscard]] pid_t process() const noexcept { return process_.load(std::memory_order_relaxed); }
+  /// Returns when the process claimed the line, in nanoseconds of CLOCK_BOOTTIME, from which the
+  /// kernel counts the starts of processes.
+  [[nodiscard]] ticks claimed() const noexcept { return claimed_.load(std::memory_order_relaxed); }
+
   /// Returns the time now.
   [[nodiscard]] static ticks now() noexcept {
     timespec read{};
@@ -136,6 +147,8 @@ class alignas(cache_line_bytes) activity_line {
   std::atomic<std::uint64_t> latest_{0};  ///< the latest wait
   std::atomic<ticks> since_{0};           ///< when it began
   std::atomic<ticks> heard_{0};           ///< when the rank was last heard in a wait that went on
+  std::atomic<ticks> claimed_{0};         ///< when `process_` became the rank
+  std::atomic<pid_t> process_{0};         ///< the process of the rank
 };
 
 static_assert(sizeof(activity_line) == cache_line_bytes);

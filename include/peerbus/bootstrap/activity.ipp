@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 
@@ -43,6 +45,14 @@ PEERBUS_ERROR_PATH std::string describe(const activity& seen) {
 }
 
 namespace detail {
+
+PEERBUS_INLINE void activity_line::claim() noexcept {
+  timespec present{};
+  ::clock_gettime(CLOCK_BOOTTIME, &present);
+  // order: relaxed; nothing but messages depends on these.
+  claimed_.store(present.tv_sec * 1'000'000'000 + present.tv_nsec, std::memory_order_relaxed);
+  process_.store(::getpid(), std::memory_order_relaxed);
+}
 
 PEERBUS_ERROR_PATH std::optional<activity> activity_line::read() const noexcept {
   const std::uint64_t latest = latest_.load(std::memory_order_relaxed);

@@ -44,7 +44,8 @@ struct met_ranks {
       throw error{errc::invalid_argument, concat("rank ", settings.rank, " of ", settings.size,
                                                  " was given, expected a rank below the size")};
     if (settings.size == 1)
-      return {state_page::make_named(1), std::make_unique<star_root>(std::vector<connection>(1))};
+      return {state_page::make_named(state_page::name_of_ranks, 1),
+              std::make_unique<star_root>(std::vector<connection>(1))};
     local_rendezvous_place place{settings};
     const rendezvous ours{settings.rank, settings.size, until, until.remaining(), members};
     if (settings.rank != 0) {

@@ -185,7 +185,7 @@ PEERBUS_INLINE int run_processes(std::size_t n, rank_body body, const run_option
   refuse_bad_world(n, "run_local");
   refuse_lost_statuses();
   const descriptor_room room{n};
-  const state_page states{n};
+  const auto states = state_page::make_named(state_page::name_of_own_ranks, n);
   const state_page statuses{n};
   std::vector<connection> root_ends(n);
   // Declared after the connections, so that on an error here the ranks end before the connections

@@ -90,9 +90,11 @@ class membership {
              std::vector<unique_fd> processes, std::vector<detail::activity_line*> lines = {});
 
   /// Makes the membership of ranks that share no memory. `news` owns `states`, `size` words, one
-  /// per rank, and keeps them up to date. The membership keeps `news` alive.
+  /// per rank, and keeps them up to date. The membership keeps `news` alive. This rank writes what
+  /// it does to `own_line`, if there is one, where an `observed_group` finds it.
   membership(rank_id rank, std::size_t size, state_word* states,
-             const std::shared_ptr<membership_source>& news);
+             const std::shared_ptr<membership_source>& news,
+             std::shared_ptr<detail::activity_line> own_line = nullptr);
 
   /// Returns the rank of the caller.
   [[nodiscard]] rank_id rank() const noexcept { return rank_; }
@@ -227,8 +229,9 @@ class membership {
   std::shared_ptr<void> owner_;
   membership_source* news_ = nullptr;  ///< null if ranks share the state words
   std::vector<unique_fd> processes_;
-  std::vector<detail::activity_line*> lines_;  ///< [ranks]; empty if ranks do not share them
-  detail::activity_line unshared_;             ///< that of this rank, if they do not
+  std::vector<detail::activity_line*> lines_;         ///< [ranks]; empty if ranks do not share them
+  detail::activity_line unshared_;                    ///< that of this rank, if they do not
+  std::shared_ptr<detail::activity_line> lent_line_;  ///< the same, if it was given
   detail::activity_line* own_line_;
   unique_fd watched_;
   std::unique_ptr<std::atomic<bool>[]> ended_;

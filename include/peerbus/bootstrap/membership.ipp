@@ -34,14 +34,20 @@ PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word
       own_line_{lines_.empty() ? &unshared_ : lines_[rank.index()]},
       ended_{std::make_unique<std::atomic<bool>[]>(size)},
       excluded_{std::make_unique<std::atomic<bool>[]>(size)} {
+  own_line_->claim();
   processes_.resize(size_);
   for (const rank_id peer : all_ranks{size_}) watch(peer);
 }
 
 PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word* states,
-                                      const std::shared_ptr<membership_source>& news)
-    : membership{rank, size, states, news, {}} {
+                                      const std::shared_ptr<membership_source>& news,
+                                      std::shared_ptr<detail::activity_line> own_line)
+    : membership{rank, size, states, news, std::vector<unique_fd>{}} {
   news_ = news.get();
+  if (own_line == nullptr) return;
+  lent_line_ = std::move(own_line);
+  own_line_ = lent_line_.get();
+  own_line_->claim();
 }
 
 PEERBUS_INLINE void membership::announce(rank_state state) noexcept {

@@ -98,7 +98,8 @@ class tcp_bootstrap final : public bootstrap {
   tcp_bootstrap(const tcp_settings& settings, deadline until, detail::met_over_tcp met);
 
   /// Collective: finds the ranks that share this host, and the cores that they may use.
-  void count_neighbours(deadline until);
+  /// Returns: a number by which observers tell the group from others, the same on all ranks.
+  [[nodiscard]] std::uint64_t count_neighbours(deadline until);
   /// Collective: connects each rank to every other.
   void connect_all(deadline until);
 
@@ -117,7 +118,6 @@ class tcp_bootstrap final : public bootstrap {
   std::unique_ptr<detail::star> star_;
   tcp_settings settings_;  ///< `address` is an address by which other ranks reach this host
   std::size_t local_rank_ = 0;
-  std::shared_ptr<void> mark_;  ///< by which processes that this one starts know it for a rank
   int exceptions_before_ = std::uncaught_exceptions();
 };
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/detail/awaited_members.hpp>
 #include <peerbus/bootstrap/detail/connection.hpp>
@@ -37,6 +38,7 @@
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/core/cores.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/fnv_hash.hpp>
 
 namespace peerbus {
 
@@ -99,21 +101,26 @@ inline std::vector<bootstrap::contribution> tcp_bootstrap::allgather(contributio
                                                                      deadline until,
                                                                      std::string_view doing) {
   detail::refuse_child(*members(), doing);
-  return star_->allgather(std::move(own_part), until, doing, *members(), *idle());
+  const auto wait = members()->own_activity().begin({.operation = group_operation::allgather});
+  auto all = star_->allgather(std::move(own_part), until, doing, *members(), *idle());
+  members()->own_activity().end(wait);
+  return all;
 }
 
 inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until,
                                     detail::met_over_tcp met)
-    : news_{std::move(met.news)},
-      star_{std::move(met.connections)},
-      settings_{settings},
-      mark_{detail::state_page::make_named(1).memory()} {
+    : news_{std::move(met.news)}, star_{std::move(met.connections)}, settings_{settings} {
   settings_.address = std::move(met.address);
   set_rendezvous_address(std::move(met.own_end));
-  set_members(
-      std::make_shared<membership>(rank_id{settings.rank}, settings.size, news_->states(), news_));
+  const auto page = detail::state_page::make_named(
+      detail::state_page::name_of_ranks, {.group_size = static_cast<std::uint32_t>(settings.size),
+                                          .first = static_cast<std::uint32_t>(settings.rank),
+                                          .ranks = 1});
+  set_members(std::make_shared<membership>(
+      rank_id{settings.rank}, settings.size, news_->states(), news_,
+      std::shared_ptr<detail::activity_line>{page.memory(), page.lines().front()}));
   try {
-    count_neighbours(until);
+    page.set_group(count_neighbours(until));
     if (settings_.mesh) connect_all(until);
   } catch (...) {
     members()->announce(members()->end_by_exception());
@@ -121,7 +128,7 @@ inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until
   }
 }
 
-inline void tcp_bootstrap::count_neighbours(deadline until) {
+inline std::uint64_t tcp_bootstrap::count_neighbours(deadline until) {
   const detail::host_identity here{settings_.host};
   const auto identity = std::as_bytes(std::span{&here, 1});
   std::array<std::byte, 64> own_end{};  // "ffff:...:ffff%interface" is shorter.
@@ -140,8 +147,10 @@ inline void tcp_bootstrap::count_neighbours(deadline until) {
   constexpr std::size_t before_cores = before_end + own_end.size();
   std::size_t before_me = 0;
   std::size_t ranks_here = 0;
+  detail::fnv_hash group;
   for (const rank_id peer : all_ranks{size()}) {
     const std::span<const std::byte> bytes{given[peer.index()].bytes};
+    for (const std::byte each : bytes) group.add(static_cast<std::uint64_t>(each));
     if (bytes.size() < before_cores) continue;
     detail::host_identity of_peer{here};
     std::memcpy(&of_peer, bytes.data(), sizeof of_peer);
@@ -168,6 +177,7 @@ inline void tcp_bootstrap::count_neighbours(deadline until) {
   cores.erase(std::unique(cores.begin(), cores.end()), cores.end());
   set_neighbours(std::move(near_ranks), ranks_here, cores.size());
   local_rank_ = settings_.local_rank.value_or(before_me);
+  return group.value();
 }
 
 /// Lets the members meet at a place that the first member offers. If all members are near each

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -20,45 +23,77 @@
 
 namespace peerbus::detail {
 
+/// The first line of a page of rank states, by which a process outside the group recognises it.
+struct state_page_header {
+  static constexpr std::array<char, 8> expected_magic{'p', 'e', 'e', 'r', 'b', 'u', 's', 'S'};
+  /// The number of this layout of the page, of `activity_line` and of the numbers in it.
+  static constexpr std::uint32_t expected_layout = 1;
+
+  std::array<char, 8> magic = expected_magic;
+  std::uint32_t layout = expected_layout;
+  std::uint32_t group_size = 0;  ///< the ranks of the group
+  std::uint32_t first = 0;       ///< the lowest rank that has a line in this page
+  std::uint32_t ranks = 0;       ///< the ranks from `first` on that have a line in this page
+  std::uint64_t group = 0;       ///< the same in all pages of a group; 0 if it has this page alone
+};
+
 /// The memory in which the ranks announce their states, one word each, and write what they do, one
 /// line each. It is zeroed at first, has no name in the file system, and ends with the last process
-/// that maps it.
+/// that maps it. Each process that maps a file keeps it open, because an `observed_group` finds the
+/// page among the open files of a rank.
 class state_page {
  public:
-  /// Makes a page that child processes inherit.
+  ///@{
+  /// The name of the page of ranks that a launcher started. `find_launch_ancestor` takes a process
+  /// that maps it for a rank.
+  static constexpr const char* name_of_ranks = "peerbus-states";
+  /// The name of the page of ranks that a process starts by itself, and which that process maps.
+  static constexpr const char* name_of_own_ranks = "states-of-peerbus";
+  ///@}
+
+  /// Makes a page that child processes inherit and nobody else sees.
   /// Throws: `error` system.
-  explicit state_page(std::size_t rank_count) : state_page{rank_count, -1} {}
+  explicit state_page(std::size_t rank_count)
+      : state_page{rank_count, -1, PROT_READ | PROT_WRITE} {}
 
   /// Makes a file that other processes can `open`.
   /// Throws: `error` out_of_memory, system.
   [[nodiscard]] static unique_fd make_file(std::size_t ranks) {
-    return make_memory_file("peerbus-states", bytes_for(ranks));
+    return make_file(name_of_ranks, header_of(ranks));
   }
 
   /// Maps a file of `make_file`.
   /// Throws: `error` system.
   [[nodiscard]] static state_page open(std::size_t ranks, const unique_fd& file) {
-    struct stat found{};
-    if (::fstat(file.get(), &found) != 0 ||
-        static_cast<std::size_t>(found.st_size) < bytes_for(ranks))
-      throw error{errc::system, concat("the page of rank states has ", found.st_size,
-                                       " bytes, expected ", bytes_for(ranks))};
-    return state_page{ranks, file.get()};
+    refuse_short(ranks, file);
+    return state_page{ranks, file.get(), PROT_READ | PROT_WRITE};
   }
 
-  /// Makes a page by which the processes that this one starts know it for a rank, as
-  /// `find_launch_ancestor` does. If the system refuses memory files, makes a page without a name.
+  /// Maps a file of `make_file`, which another process may hold, for reads only. Its header says
+  /// how many `ranks` it has.
   /// Throws: `error` system.
-  [[nodiscard]] static state_page make_named(std::size_t ranks) {
+  [[nodiscard]] static state_page open_to_read(std::size_t ranks, const unique_fd& file) {
+    refuse_short(ranks, file);
+    return state_page{ranks, file.get(), PROT_READ};
+  }
+
+  /// Makes a page with this name and a header. If the system refuses memory files, makes a page
+  /// without a name, which no `observed_group` finds.
+  /// Throws: `error` system.
+  [[nodiscard]] static state_page make_named(const char* name, const state_page_header& header) {
     try {
-      return open(ranks, make_file(ranks));
+      return open(header.ranks, make_file(name, header));
     } catch (const error&) {
-      return state_page{ranks};
+      return state_page{header.ranks};
     }
+  }
+  /// Makes a page of all ranks of a group, as the function above.
+  [[nodiscard]] static state_page make_named(const char* name, std::size_t ranks) {
+    return make_named(name, header_of(ranks));
   }
 
   [[nodiscard]] membership::state_word* words() const noexcept {
-    return static_cast<membership::state_word*>(memory_.get());
+    return placed<membership::state_word>(static_cast<std::byte*>(memory_.get()) + words_at);
   }
   /// Returns the line of each rank: [ranks].
   [[nodiscard]] std::vector<activity_line*> lines() const {
@@ -70,20 +105,53 @@ class state_page {
   }
   [[nodiscard]] const std::shared_ptr<void>& memory() const noexcept { return memory_; }
 
+  /// Says which group the page belongs to, if its ranks do not share one page.
+  void set_group(std::uint64_t group) const noexcept {
+    placed<state_page_header>(static_cast<std::byte*>(memory_.get()))->group = group;
+  }
+
  private:
-  state_page(std::size_t rank_count, int file) : ranks_{rank_count} {
+  /// Maps `file`, or memory without a file if it is -1.
+  state_page(std::size_t rank_count, int file, int protection) : ranks_{rank_count} {
     const std::size_t bytes = bytes_for(rank_count);
-    void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+    void* address = ::mmap(nullptr, bytes, protection,
                            file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, file, 0);
     if (address == MAP_FAILED) throw system_failure("mapping the page of rank states", errno);
-    memory_ = std::shared_ptr<void>{address, [bytes](void* mapped) { ::munmap(mapped, bytes); }};
+    // The page works without a descriptor of it, so that a lack of them is no error.
+    const int kept = file < 0 ? -1 : ::fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    memory_ = std::shared_ptr<void>{address, [bytes, kept](void* mapped) {
+                                      ::munmap(mapped, bytes);
+                                      if (kept >= 0) ::close(kept);
+                                    }};
+  }
+
+  [[nodiscard]] static constexpr state_page_header header_of(std::size_t ranks) noexcept {
+    return {.group_size = static_cast<std::uint32_t>(ranks),
+            .ranks = static_cast<std::uint32_t>(ranks)};
+  }
+
+  [[nodiscard]] static unique_fd make_file(const char* name, const state_page_header& header) {
+    unique_fd file = make_memory_file(name, bytes_for(header.ranks));
+    if (::pwrite(file.get(), &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header))
+      throw system_failure("writing the page of rank states", errno);
+    return file;
+  }
+
+  static void refuse_short(std::size_t ranks, const unique_fd& file) {
+    struct stat found{};
+    if (::fstat(file.get(), &found) != 0 ||
+        static_cast<std::size_t>(found.st_size) < bytes_for(ranks))
+      throw error{errc::system, concat("the page of rank states has ", found.st_size,
+                                       " bytes, expected ", bytes_for(ranks))};
   }
 
   static constexpr std::size_t bytes_for(std::size_t ranks) noexcept {
     return lines_at(ranks) + ranks * sizeof(activity_line);
   }
+  static constexpr std::size_t words_at = cache_line_bytes;
+  static_assert(sizeof(state_page_header) <= words_at);
   static constexpr std::size_t lines_at(std::size_t ranks) noexcept {
-    return align_up(ranks * sizeof(membership::state_word), cache_line_bytes);
+    return words_at + align_up(ranks * sizeof(membership::state_word), cache_line_bytes);
   }
 
   std::size_t ranks_;

@@ -18,6 +18,7 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/failure.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/detail/state_page.hpp>
 #include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -32,17 +33,14 @@ class thread_world {
   using contribution = bootstrap::contribution;
 
   explicit thread_world(std::size_t size)
-      : states_(size), lines_(size), told_(size, false), open_{fresh()} {}
+      : page_{state_page::make_named(state_page::name_of_own_ranks, size)},
+        told_(size, false),
+        open_{fresh()} {}
 
-  [[nodiscard]] std::size_t size() const noexcept { return states_.size(); }
-  [[nodiscard]] membership::state_word* states() noexcept { return states_.data(); }
+  [[nodiscard]] std::size_t size() const noexcept { return told_.size(); }
+  [[nodiscard]] membership::state_word* states() noexcept { return page_.words(); }
   /// Returns the line of each rank: [ranks].
-  [[nodiscard]] std::vector<activity_line*> lines() {
-    std::vector<activity_line*> found;
-    found.reserve(lines_.size());
-    for (activity_line& line : lines_) found.push_back(&line);
-    return found;
-  }
+  [[nodiscard]] std::vector<activity_line*> lines() const { return page_.lines(); }
 
   /// Returns the world of `ranks`, which have gone on without the others. The same for all of them.
   [[nodiscard]] std::shared_ptr<thread_world> rest(const std::vector<rank_id>& ranks) {
@@ -124,8 +122,8 @@ class thread_world {
   /// Returns an empty round.
   [[nodiscard]] std::shared_ptr<round> fresh() const {
     auto made = std::make_shared<round>();
-    made->given.resize(states_.size());
-    made->has_given.resize(states_.size());
+    made->given.resize(size());
+    made->has_given.resize(size());
     return made;
   }
 
@@ -163,8 +161,7 @@ class thread_world {
     throw_failure(again ? poisoned_by(doing, failed_->text) : *failed_, members);
   }
 
-  std::vector<membership::state_word> states_;
-  std::vector<activity_line> lines_;
+  state_page page_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<failure> failed_;

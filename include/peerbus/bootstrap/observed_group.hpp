@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <peerbus/bootstrap/activity.hpp>
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus {
+
+/// The state of a process, as the kernel shows it.
+enum class process_state : std::uint8_t {
+  unknown,  ///< the kernel does not show it to this user
+  running,  ///< runs, sleeps or waits for a device
+  stopped,  ///< stopped by a signal or a debugger
+  gone,     ///< has ended, whether its parent has waited for it or not
+};
+
+/// Returns the name of a state, such as "stopped".
+[[nodiscard]] const char* name_of(process_state state) noexcept;
+
+/// A rank as a process outside its group sees it.
+struct observed_rank {
+  rank_id rank;                                ///< its number in the group
+  pid_t process = 0;                           ///< 0 if no process has become the rank yet
+  process_state is = process_state::unknown;   ///< the state of the process
+  rank_state announced = rank_state::running;  ///< `running` in a group that met over TCP
+  std::optional<activity> latest;              ///< nothing if it has not waited yet
+};
+
+namespace detail {
+class state_page;
+struct state_page_header;
+}  // namespace detail
+
+/// A group whose ranks run in other processes of this host, for programs that look at it from
+/// outside. It reads the memory in which the ranks tell each other what they do, so no rank notices
+/// or helps, and a stopped rank is read as well as one that runs. Keeps that memory alive, so that
+/// a group can be read after its ranks have ended.
+///
+/// Threads: `read` may be called by several threads at once.
+class observed_group {
+ public:
+  /// Finds the groups of which `process` holds the memory: those in which it is a rank, or several
+  /// as threads, those whose ranks it has started by `run_local`, and those of a process that
+  /// forked it. In the order in which the process opened them. Cost: a system call for each open
+  /// file of the process, and a mapping for each group. Throws: `error` invalid_argument if there
+  /// is no such process; system if the kernel refuses to show its open files, as it does for
+  /// processes of other users; unsupported if it is in a container with process numbers of its own,
+  /// or holds no group; mismatch if its build of peerbus has another layout of this memory.
+  [[nodiscard]] static std::vector<observed_group> attach(pid_t process);
+
+  /// Returns a number that is the same for all observers of one group. A group that met over TCP
+  /// has an observer for each of its processes.
+  [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
+
+  /// Returns whether both read the same memory, as observers of two ranks of one group may.
+  friend bool operator==(const observed_group& a, const observed_group& b) noexcept {
+    return a.inode_ == b.inode_;
+  }
+
+  /// Returns the number of ranks of the group.
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
+  /// Returns the present state of the ranks that share this memory, in the order of their numbers:
+  /// all of them, or, in a group that met over TCP, the one of the process.
+  /// Cost: a system call or two for each process.
+  [[nodiscard]] std::vector<observed_rank> read() const;
+
+ private:
+  observed_group(std::shared_ptr<const detail::state_page> page, std::uint64_t inode,
+                 const detail::state_page_header& header) noexcept;
+
+  std::shared_ptr<const detail::state_page> page_;
+  std::uint64_t inode_;  ///< of the page
+  std::uint64_t id_;
+  std::size_t size_;
+  std::size_t first_;  ///< the lowest rank in the page
+};
+
+}  // namespace peerbus
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/bootstrap/observed_group.ipp>  // IWYU pragma: keep
+#endif
