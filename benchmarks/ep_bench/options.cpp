@@ -113,10 +113,7 @@ void check_network(const options& chosen) {
   const bool planes = chosen.transport == "planes";
   if (chosen.layout != "compact" && chosen.codec != "int8")
     refuse("--codec", chosen.codec, "int8 there, or --layout compact");
-  const bool may_relay = chosen.relay != peerbus::moe::relay::never;
-  if (may_relay && chosen.balance != "none")
-    refuse("--relay", std::string{describe(chosen.relay)}, "--balance none");
-  if (!planes && may_relay)
+  if (!planes && chosen.relay != peerbus::moe::relay::never)
     refuse("--relay", std::string{describe(chosen.relay)}, "--transport planes");
   if (chosen.outputs != "expert")
     refuse("--outputs", chosen.outputs, "expert, as not all ranks can store to another's memory");

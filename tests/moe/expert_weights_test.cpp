@@ -23,6 +23,7 @@
 #include "support/oracle.hpp"
 #include "support/placed_experts.hpp"
 #include "support/ranks.hpp"
+#include "support/two_level_check.hpp"
 
 namespace expert_weights_test {
 
@@ -91,9 +92,11 @@ void check_rounds(const case_of_replicas& given, const table& wanted, std::size_
 
 /// Moves experts to and fro while batches go on. Every row, sum and tensor is checked.
 template <class Communicator>
-void check_moves(Communicator& comm, std::uint64_t seed, std::size_t spare) {
+void check_moves(Communicator& comm, std::uint64_t seed, std::size_t spare,
+                 const std::vector<std::size_t>& hosts) {
   const std::size_t me = comm.rank().index();
   case_of_replicas given{comm.size(), seed, peerbus::moe::replica_policy::round_robin};
+  if (!hosts.empty()) given.relay_between(hosts, true);
   peerbus::moe::exchange moe{comm, given.config_of(me), int8_per_token{}};
   expert_weights weights{
       comm, moe.placement(), {.bytes = sizes, .spare = spare, .slice = 300 + 100 * seed}};
@@ -126,9 +129,11 @@ void check_moves(Communicator& comm, std::uint64_t seed, std::size_t spare) {
 }
 
 template <class Group>
-void check_group(std::size_t ranks, std::uint64_t seed, std::size_t spare) {
+void check_group(std::size_t ranks, std::uint64_t seed, std::size_t spare,
+                 const std::vector<std::size_t>& hosts = {}) {
   CAPTURE(ranks);
-  const int worst_status = Group::run(ranks, [&](auto& comm) { check_moves(comm, seed, spare); });
+  const int worst_status =
+      Group::run(ranks, [&](auto& comm) { check_moves(comm, seed, spare, hosts); });
   CHECK(worst_status == 0);
 }
 
@@ -187,6 +192,11 @@ TEST_CASE("weights move while batches go on, by stores") {
 
 TEST_CASE("weights move while batches go on, by puts") {
   check_group<test::staged_threads>(3, 5, 2);
+}
+
+TEST_CASE("weights move while hosts relay") {
+  test::pretended = {2, true};
+  check_group<test::threads_on_hosts>(4, 6, 2, test::pretended.host_of_each(4));
 }
 
 TEST_CASE("weights move between processes") { check_group<test::direct_processes>(4, 8, 1); }

@@ -15,11 +15,8 @@
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/relay.hpp>
-#include <peerbus/transport/any_transport.hpp>
-#include <peerbus/transport/loopback.hpp>
 
 #include "support/groups.hpp"
-#include "support/indirect.hpp"
 #include "support/oracle.hpp"
 #include "support/placed_experts.hpp"
 #include "support/ranks.hpp"
@@ -47,9 +44,7 @@ struct direct {
   static case_of_replicas place(case_of_replicas given) { return given; }
 };
 struct relayed {
-  using group = test::any_over<
-      peerbus::any_transport,
-      test::threads_over<test::on_hosts<peerbus::loopback, test::indirect<peerbus::loopback>>>>;
+  using group = test::threads_on_hosts;
   static case_of_replicas place(case_of_replicas given) {
     given.relay_between(test::pretended.host_of_each(given.ranks), true);
     return given;

@@ -17,6 +17,7 @@
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/exchange.hpp>
@@ -26,7 +27,6 @@
 
 #include "support/exchange_check.hpp"
 #include "support/groups.hpp"
-#include "support/indirect.hpp"
 #include "support/oracle.hpp"
 #include "support/partly_direct.hpp"
 #include "support/placed_experts.hpp"
@@ -50,10 +50,6 @@ using staged = test::staged_threads;
 using processes = test::direct_processes;
 using near_and_far = test::any_over<peerbus::any_transport,
                                     test::threads_over<test::partly_direct<peerbus::loopback>>>;
-using between_hosts = test::any_over<
-    peerbus::any_transport,
-    test::threads_over<test::on_hosts<peerbus::loopback, test::indirect<peerbus::loopback>>>>;
-
 template <class Codec, class Group>
 void check_layouts(std::size_t ranks, std::uint64_t seed, replica_policy policy,
                    placed_experts::nearness near = placed_experts::nearness::own) {
@@ -158,7 +154,7 @@ TEST_CASE("experts at several ranks of hosts that relay") {
         placed_experts::case_of_replicas given{row.ranks, 20 + row.ranks, policy,
                                                placed_experts::nearness::own, row.least_replicas};
         given.relay_between(row.dealt.host_of_each(row.ranks), equal_places);
-        const int worst_status = between_hosts::run(row.ranks, [&](auto& comm) {
+        const int worst_status = test::threads_on_hosts::run(row.ranks, [&](auto& comm) {
           const auto check = [&]<class Codec>(Codec, const auto& layout) {
             placed_experts::check<Codec>(comm, layout, given);
           };
@@ -181,7 +177,7 @@ TEST_CASE("a replica at the host of a token saves the crossing") {
   const std::vector<std::uint32_t> all{0, 1, 2, 3, 4, 5, 6, 7, 7, 6, 5, 4, 3, 2, 1, 0};
   const std::vector<std::uint32_t> some{0, 1, 4, 2, 3, 5, 4, 5, 0, 6, 7, none};
   std::array<std::atomic<std::uint64_t>, 4> far{};
-  const int worst_status = between_hosts::run(4, [&](auto& comm) {
+  const int worst_status = test::threads_on_hosts::run(4, [&](auto& comm) {
     exchange_config config{.experts = 8, .hidden = 64, .top_k = 3, .max_tokens = 12};
     config.relay = peerbus::moe::relay::always;
     const oracle::shape shape{4, config.experts, config.hidden, config.top_k};
@@ -203,6 +199,13 @@ TEST_CASE("a replica at the host of a token saves the crossing") {
     const std::vector<std::uint32_t> distances(4);
     config.replicas.distances = distances;
     far[3] += rows_that_cross(all);
+    // Where crossing is dear, `automatic` relays too.
+    peerbus::cost_table costs;
+    costs.set("moe.relay.far_byte_ns", 1000);
+    config.costs = &costs;
+    config.relay = peerbus::moe::relay::automatic;
+    const exchange moe{comm, config, int8_per_token{}};
+    test::expect(moe.relay().relays, describe(moe.relay()));
   });
   CHECK(worst_status == 0);
   CHECK(far[1] < far[0]);

@@ -21,10 +21,13 @@
 #include <peerbus/moe/received_token_slots.hpp>
 #include <peerbus/moe/received_tokens.hpp>
 #include <peerbus/moe/two_level_exchange.hpp>
+#include <peerbus/transport/any_transport.hpp>
+#include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/planes.hpp>
 
 #include "support/arithmetic.hpp"
 #include "support/exchange_check.hpp"
+#include "support/indirect.hpp"
 #include "support/layout_oracle.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
@@ -69,6 +72,11 @@ class on_hosts : public peerbus::planes<Near, Far> {
                                    {.group = "host " + std::to_string(pretended.host_of(
                                                            boot.rank().index(), boot.size()))}} {}
 };
+
+/// Threads on these hosts, whose transport is held at run time.
+using threads_on_hosts =
+    any_over<peerbus::any_transport,
+             threads_over<on_hosts<peerbus::loopback, indirect<peerbus::loopback>>>>;
 
 namespace two_levels {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <algorithm>
-#include <numeric>
+#include <span>
 
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
@@ -51,16 +51,16 @@ PEERBUS_INLINE level_configs configs_of_levels(const exchange_config& config,
 PEERBUS_INLINE std::vector<group_experts> experts_of_groups(const expert_placement& places,
                                                             const near_groups& groups) {
   std::vector<group_experts> found(groups.count());
-  for (std::size_t g = 0; g < found.size(); ++g) {
-    auto& [held, of_rank] = found[g];
-    for (const rank_id rank : groups.groups[g]) {
-      const std::size_t count = places.count(rank);
-      const std::size_t before = held.size();
-      held.resize(before + count);
-      std::iota(held.begin() + static_cast<std::ptrdiff_t>(before), held.end(),
-                static_cast<std::uint32_t>(places.first(rank)));
-      of_rank.push_back(static_cast<std::uint32_t>(count));
-    }
+  for (std::size_t g = 0; g < found.size(); ++g) found[g].of_rank.reserve(groups.groups[g].size());
+  std::uint32_t next = 0;
+  const auto group_of = groups.group_of_each();
+  for (const rank_id rank : all_ranks{group_of.size()}) {
+    auto& [held, of_rank] = found[group_of[rank.index()]];
+    of_rank.push_back(static_cast<std::uint32_t>(places.count(rank)));
+    held.resize(held.size() + of_rank.back());
+    for (std::uint32_t& expert : std::span{held}.last(of_rank.back())) expert = next++;
+  }
+  for (auto& [held, of_rank] : found) {
     const expert_placement dealt{held.size(), of_rank.size()};
     bool is_dealt = true;
     for (std::size_t i = 0; i < of_rank.size(); ++i)
