@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <peerbus.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -16,8 +19,8 @@
 
 namespace c_replicas_test {
 
-// Experts with several places for C: the choice among them, the rows of each place, and other
-// places between two batches.
+// Experts with several places for C: the choice among them, the rows of each place, other places
+// between two batches, and weights that move there.
 
 namespace {
 
@@ -50,8 +53,9 @@ table quotas_of_first_places() {
   return quotas;
 }
 
-peerbus_exchange_config config_with(std::int32_t layout, const peerbus_replica_choice& choice) {
-  auto config = config_of(PEERBUS_BF16, layout);
+peerbus_exchange_config config_with(std::int32_t layout, const peerbus_replica_choice& choice,
+                                    std::int32_t codec = PEERBUS_BF16) {
+  auto config = config_of(codec, layout);
   config.physical_experts = placed.size();
   config.physical_to_logical = placed.data();
   config.experts_of_rank = places_of_rank.data();
@@ -59,11 +63,11 @@ peerbus_exchange_config config_with(std::int32_t layout, const peerbus_replica_c
   return config;
 }
 
-/// An exchange of bf16 rows, and batches that work.
+/// An exchange of bf16 tokens, and batches that work.
 class subject {
  public:
   subject(peerbus_comm* comm, const peerbus_exchange_config& config)
-      : rank_{peerbus_comm_rank(comm)}, in_{rank_, ranks, 2} {
+      : rank_{peerbus_comm_rank(comm)}, in_{rank_, ranks, 2}, codec_{config.codec} {
     ok(peerbus_exchange_create(comm, &config, 0, &exchange), "create");
   }
   subject(const subject&) = delete;
@@ -79,7 +83,7 @@ class subject {
   }
   /// Computes the outputs, combines and requires the sums of experts without a table.
   void combine(const peerbus_received& received) {
-    const auto& codec = embed_c::all_codecs()[PEERBUS_BF16];
+    const auto& codec = embed_c::all_codecs()[static_cast<std::size_t>(codec_)];
     embed_c::check_rows(exchange, received, codec, rank_, ranks);
     std::vector<bf16> sums(in_.count * input::hidden);
     peerbus_combine_args out{};
@@ -108,6 +112,84 @@ class subject {
  private:
   std::uint64_t rank_;
   input in_;
+  std::int32_t codec_;
+};
+
+/// The weights of the experts of an exchange, whose bytes tell the expert, the tensor and the
+/// place.
+class mover {
+ public:
+  static constexpr std::array<std::uint64_t, 3> sizes{1000, 1, 4096};
+
+  mover(peerbus_comm* comm, peerbus_exchange* exchange)
+      : mine_{places_of_rank[peerbus_comm_rank(comm)]} {
+    for (std::uint64_t r = 0; r < peerbus_comm_rank(comm); ++r) first_ += places_of_rank[r];
+    const auto shape = shape_of();
+    ok(peerbus_expert_weights_create(comm, exchange, &shape, 0, &weights), "create");
+    visit([](std::byte& byte, std::byte wanted) { byte = wanted; });
+  }
+  mover(const mover&) = delete;
+  mover& operator=(const mover&) = delete;
+  ~mover() { peerbus_expert_weights_destroy(&weights); }
+
+  static peerbus_expert_tensors shape_of() {
+    return {sizeof(peerbus_expert_tensors), 0, sizes.size(), sizes.data(), 0, 300};
+  }
+  table experts() {
+    table now(placed.size());
+    ok(peerbus_expert_weights_experts(weights, now.data(), now.size()), "experts");
+    return now;
+  }
+  void check_tensors() {
+    visit([](const std::byte& byte, std::byte wanted) {
+      expect_equal(static_cast<int>(byte), static_cast<int>(wanted), "a byte of a tensor");
+    });
+  }
+  /// Returns the experts of this rank by a table.
+  [[nodiscard]] table held(const table& logical) const {
+    const auto begin = logical.begin() + static_cast<std::ptrdiff_t>(first_);
+    table experts{begin, begin + static_cast<std::ptrdiff_t>(mine_)};
+    std::ranges::sort(experts);
+    return experts;
+  }
+  std::uint64_t begin(const table& wanted) {
+    std::uint64_t rounds = 99;
+    ok(peerbus_expert_weights_begin(weights, wanted.data(), wanted.size(), 0, &rounds), "begin");
+    return rounds;
+  }
+  bool advance(std::uint64_t bytes) {
+    std::int32_t all_sent = 99;
+    ok(peerbus_expert_weights_advance(weights, bytes, &all_sent), "advance");
+    return all_sent == 1;
+  }
+  bool commit(const std::vector<peerbus_exchange*>& exchanges, const peerbus_replica_choice* by) {
+    std::int32_t is_over = 99;
+    ok(peerbus_expert_weights_commit(weights, exchanges.data(), exchanges.size(), by, &is_over),
+       "commit");
+    expect_equal(peerbus_expert_weights_is_moving(weights), 1 - is_over, "whether experts move");
+    return is_over == 1;
+  }
+
+  peerbus_expert_weights* weights = nullptr;
+
+ private:
+  template <class Visit>
+  void visit(Visit visit) {
+    const table now = experts();
+    for (std::uint64_t e = 0; e < mine_; ++e) {
+      const std::uint32_t expert = now[first_ + e];
+      if (expert == PEERBUS_VACANT) continue;
+      for (std::uint64_t t = 0; t < sizes.size(); ++t) {
+        void* data = nullptr;
+        ok(peerbus_expert_weights_tensor(weights, e, t, &data), "tensor");
+        const std::span bytes{static_cast<std::byte*>(data), sizes[t]};
+        for (std::size_t i = 0; i < bytes.size(); ++i)
+          visit(bytes[i], static_cast<std::byte>((expert + 1) * 31 + t * 7 + i * 13 + i / 64));
+      }
+    }
+  }
+
+  std::uint64_t mine_, first_ = 0;
 };
 
 /// Returns the rows of each place if replicas are chosen in turns, those at other ranks than `only`
@@ -261,6 +343,125 @@ TEST_CASE("a bad table is refused on all ranks of C, and the experts stay where 
         ok(s.install(later), "install_experts");
         s.check_places(later);
       }) == 0);
+}
+
+TEST_CASE("weights of C move while two exchanges of other codecs and layouts go on") {
+  for (const kind how : {kind::threads, kind::processes, kind::hosts})
+    CHECK(embed_c::run(ranks, how, [](peerbus_comm* comm) {
+            const auto in_turns = choice_of(PEERBUS_REPLICA_ROUND_ROBIN);
+            subject first{comm, config_with(PEERBUS_COMPACT, in_turns)};
+            subject second{comm,
+                           config_with(PEERBUS_EXPERT_SLOTS, in_turns, PEERBUS_INT8_PER_TOKEN)};
+            mover m{comm, first.exchange};
+            for (const table& wanted : {later, placed}) {
+              const std::uint64_t rounds = m.begin(wanted);
+              expect(rounds > 1, "more rounds than one, as a rank has one spare place");
+              std::uint64_t ended = 0;
+              for (bool is_over = false; !is_over;) {
+                // Ranks send at a pace of their own.
+                static_cast<void>(m.advance(700 * (1 + peerbus_comm_rank(comm))));
+                const table before = m.experts();
+                first.check_places(before);
+                second.check_places(before);
+                m.check_tensors();
+                is_over = m.commit({first.exchange, second.exchange}, &in_turns);
+                if (m.experts() != before) ++ended;
+                expect_equal(is_over, ended == rounds, "whether all rounds have ended");
+              }
+              m.check_tensors();
+              expect(m.held(m.experts()) == m.held(wanted), "the experts that were wanted");
+            }
+            first.check_places(m.experts());
+            // The choice that was installed with the last map.
+            const auto received = first.dispatch();
+            table rows(placed.size());
+            ok(peerbus_exchange_count_rows(first.exchange, received.ticket, rows.data(),
+                                           rows.size(), nullptr),
+               "count_rows");
+            expect(rows == rows_in_turns(m.experts(), ranks), "the rows of places");
+            first.combine(received);
+          }) == 0);
+}
+
+TEST_CASE("moves of C that cannot be are refused on all ranks, and the old map stands") {
+  CHECK(embed_c::run(ranks, kind::threads, [](peerbus_comm* comm) {
+          constexpr auto invalid = PEERBUS_INVALID_ARGUMENT;
+          const bool is_odd_one = peerbus_comm_rank(comm) == 1;
+          const auto in_turns = choice_of(PEERBUS_REPLICA_ROUND_ROBIN);
+          subject s{comm, config_with(PEERBUS_COMPACT, in_turns)};
+          peerbus_expert_weights* none = nullptr;
+          const auto refused = [&](peerbus_code code, std::string_view says, auto change) {
+            auto shape = mover::shape_of();
+            if (is_odd_one) change(shape);
+            fails(peerbus_expert_weights_create(comm, s.exchange, &shape, 0, &none), code, says);
+            expect(none == nullptr, "no weights");
+          };
+          refused(invalid, "0 tensors", [](auto& shape) { shape.tensors = 0; });
+          refused(invalid, is_odd_one ? "tensors.bytes is NULL" : "rank 1",
+                  [](auto& shape) { shape.bytes = nullptr; });
+          refused(invalid, is_odd_one ? "tensors.struct_bytes is 8" : "rank 1",
+                  [](auto& shape) { shape.struct_bytes = 8; });
+          refused(PEERBUS_MISMATCH, "spare is 1 on rank 0 but 2 on rank 1",
+                  [](auto& shape) { shape.spare = 2; });
+
+          mover m{comm, s.exchange};
+          void* data = nullptr;
+          fails(peerbus_expert_weights_tensor(m.weights, 4, 0, &data), invalid,
+                "tensor 0 of local expert 4 given, expected one of 3 tensors of one of ");
+          fails(peerbus_expert_weights_tensor(m.weights, 0, 3, &data), invalid, "tensor 3");
+          fails(peerbus_expert_weights_tensor(m.weights, 0, 0, nullptr), invalid, "data is NULL");
+          table few(3);
+          fails(peerbus_expert_weights_experts(m.weights, few.data(), few.size()), invalid,
+                "has 3 entries, expected physical experts, 11");
+          const auto begins = [&](const table& wanted) {
+            return peerbus_expert_weights_begin(m.weights, wanted.data(), wanted.size(), 0,
+                                                nullptr);
+          };
+          table lacking = later;
+          lacking[1] = PEERBUS_VACANT;
+          fails(begins(is_odd_one ? lacking : later), invalid, "lacks expert 3");
+          fails(begins(is_odd_one ? placed : later), PEERBUS_MISMATCH, "physical_to_logical[");
+          fails(peerbus_expert_weights_begin(m.weights, is_odd_one ? nullptr : later.data(),
+                                             later.size(), 0, nullptr),
+                invalid, "physical_to_logical has 0 entries");
+          expect_equal(peerbus_expert_weights_is_moving(m.weights), 0, "nothing moves");
+
+          // Moves that are given up half way.
+          const std::uint64_t rounds = m.begin(later);
+          fails(begins(later), invalid, "moves are under way");
+          if (!is_odd_one) static_cast<void>(m.advance(700));
+          ok(peerbus_expert_weights_abandon(m.weights, 0), "abandon");
+          expect_equal(peerbus_expert_weights_is_moving(m.weights), 0, "nothing moves");
+          expect(m.experts() == placed, "the old map");
+          s.check_places(placed);
+          m.check_tensors();
+
+          expect_equal(m.begin(later), rounds, "rounds");
+          while (!m.advance(1 << 20)) continue;
+          ok(peerbus_comm_barrier(comm, 0), "barrier");
+          fails(peerbus_expert_weights_commit(m.weights, nullptr, 1, nullptr, nullptr), invalid,
+                "count is 0, expected an exchange");
+          peerbus_exchange* destroyed = nullptr;
+          fails(peerbus_expert_weights_commit(m.weights, &destroyed, 1, nullptr, nullptr), invalid,
+                "the exchange is NULL");
+          auto bad = in_turns;
+          bad.struct_bytes = 8;
+          fails(peerbus_expert_weights_commit(m.weights, &s.exchange, 1,
+                                              is_odd_one ? &bad : &in_turns, nullptr),
+                invalid, is_odd_one ? "replicas.struct_bytes is 8" : "rank 1");
+          const auto received = s.dispatch();
+          fails(peerbus_expert_weights_commit(m.weights, &s.exchange, 1, &in_turns, nullptr),
+                invalid, "expected all batches to be combined");
+          s.combine(received);
+          expect(m.experts() == placed, "the old map");
+          s.check_places(placed);
+          m.check_tensors();
+          while (!m.commit({s.exchange}, nullptr)) static_cast<void>(m.advance(1 << 20));
+          s.check_places(m.experts());
+          m.check_tensors();
+          expect_equal(m.begin(m.experts()), std::uint64_t{0}, "rounds to where all are");
+          expect_equal(peerbus_expert_weights_is_moving(nullptr), 0, "nothing");
+        }) == 0);
 }
 
 TEST_CASE("configurations of places that cannot be are refused on all ranks") {

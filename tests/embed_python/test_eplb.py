@@ -4,6 +4,7 @@
 import collections
 import enum
 import importlib.util
+import inspect
 import math
 import types
 import unittest
@@ -267,6 +268,262 @@ def refusals():
     layer.step(draw)
 
 
+class Weights:
+    """The weights of experts in memory from which they move: vectors of `Layer` in halves, their scale, and
+    further bytes."""
+
+    TENSORS = (("uint16", [Layer.HIDDEN]), ("float32", (1,)), 5000)
+
+    def __init__(self, comm, layers, **options):
+        self.layers, self.exchanges = layers, [layer.exchange for layer in layers]
+        self.memory = peerbus.ExpertWeights(comm, self.exchanges[0], self.TENSORS, **options)
+        for place, expert in enumerate(layers[0].held()):
+            for i, tensor in enumerate(self.of(expert)):
+                assert (self.memory.tensor(place, i) == 0).all()
+                self.memory.tensor(place, i)[:] = tensor
+
+    @staticmethod
+    def of(expert):
+        further = numpy.frombuffer(numpy.random.RandomState(expert).bytes(5000), numpy.uint8)
+        return (2 * Layer.VECTORS[expert]).astype(numpy.uint16), numpy.array([0.5], numpy.float32), further
+
+    def check(self):
+        """Requires that all places here have all bytes of the experts that the map says."""
+        held = self.memory.physical_to_logical.reshape(self.layers[0].comm.size, -1)[self.layers[0].comm.rank]
+        for place, expert in enumerate(held):
+            for i, tensor in enumerate(self.of(expert)):
+                found = self.memory.tensor(place, i)
+                assert found.dtype == tensor.dtype and found.shape == tensor.shape and (found == tensor).all()
+
+    def step(self, draw):
+        """Carries out a batch of each layer with the weights that are in the memory."""
+        for layer in self.layers:
+            places = range(len(layer.held()))
+            layer.vectors = numpy.array([self.memory.tensor(e, 0) * self.memory.tensor(e, 1) for e in places])
+            layer.step(draw)
+
+    def commit(self, **options):
+        is_over = self.memory.commit(*self.exchanges, **options)
+        for layer in self.layers:
+            layer.table = self.memory.physical_to_logical.tolist()
+        return is_over
+
+
+def moving():
+    """Weights move while two exchanges serve. Sums are those of numpy before, meanwhile and afterwards."""
+    comm = peerbus.Communicator()
+    draw, ranks = numpy.random.default_rng(comm.rank), comm.size
+    old = eplb.plan_spread(numpy.ones((1, Layer.EXPERTS)), 5 * ranks, ranks)[0][0]
+    new = eplb.plan_spread(zipf(1, Layer.EXPERTS, 1, 7), 5 * ranks, ranks)[0][0]
+    with peerbus.ExpertWeights(comm, Layer(comm, old).exchange, [1]) as unused:
+        assert unused.tensor(0, 0).shape == (1,)
+    raises(ValueError, "the expert weights was destroyed", lambda: unused.is_moving)
+    weights = Weights(comm, [Layer(comm, old), Layer(comm, old, "expert_slots")], slice_bytes=1000)
+    assert not weights.memory.is_moving and weights.commit()
+    for wanted in new, old:
+        weights.step(draw)
+        rounds, ended, is_over = weights.memory.begin(wanted), 0, False
+        assert rounds > 1 and weights.memory.is_moving
+        while not is_over:
+            weights.memory.advance(3000 * (comm.rank + 1))
+            weights.step(draw)
+            weights.check()
+            before = weights.memory.physical_to_logical
+            is_over = weights.commit(replicas="round_robin" if ended else None)
+            ended += (weights.memory.physical_to_logical != before).any()
+            assert is_over == (ended == rounds) != weights.memory.is_moving
+            weights.check()
+        by_rank = [numpy.sort(numpy.reshape(table, [ranks, -1]), 1)
+                   for table in (weights.memory.physical_to_logical, wanted)]
+        assert (by_rank[0] == by_rank[1]).all()
+    weights.step(draw)
+    assert weights.memory.begin(weights.memory.physical_to_logical) == 0
+
+
+def moves_refused():
+    """What is wrong on one rank is refused on all. Moves that are given up leave the old map."""
+    comm = peerbus.Communicator()
+    draw, wrong = numpy.random.default_rng(comm.rank), peerbus.InvalidArgument
+    table = numpy.append(numpy.arange(12), [6, 0])
+    layer = Layer(comm, table)
+
+    def make(tensors, *options):
+        return peerbus.ExpertWeights(comm, layer.exchange, tensors, *options)
+    for bad, kind, says in ((([],), wrong, "0 tensors"), (([-1],), wrong, "tensors is -1"),
+                            (([("float13", [2])],), TypeError, "float13"), ((3,), TypeError, "not iterable"),
+                            (([("O", [2])],), TypeError, "expected types of numbers"),
+                            (([8], 0), wrong, "spare is 0"), (([8], 1, 0), wrong, "slice_bytes is 0"),
+                            (([1 << 45],), wrong, "a tensor of 35184372088832 bytes")):
+        refused_elsewhere(comm, kind, says, make, *bad, good=([8],))
+    raises(peerbus.Error, "the bytes of the tensors is 8, 4 on rank 0 but 8, 5 on rank 1", make,
+           [8, 4 + comm.rank])
+    raises(TypeError, "exchange is NoneType, expected a peerbus.Exchange", peerbus.ExpertWeights, comm, None, [8])
+    weights = Weights(comm, [layer], spare=2)
+    memory = weights.memory
+    raises(wrong, "tensor 0 of local expert 7 given", memory.tensor, 7, 0)
+    raises(wrong, "tensor 3 of local expert 0 given", memory.tensor, 0, 3)
+    other, lacking = table.copy(), table.copy()
+    other[:7], other[7:], lacking[3] = table[7:], table[:7], 7
+    for bad, kind, says in ((lacking, wrong, "physical_to_logical lacks expert 3"),
+                            (table * 0.5, TypeError, "has float64"), (None, wrong, "has 0 dimensions"),
+                            (table[:5], wrong, "has 5 entries, expected physical experts, 14")):
+        refused_elsewhere(comm, kind, says, memory.begin, bad, good=(other,))
+    raises(peerbus.Error, "physical_to_logical[0] is 7 on rank 0 but 0 on rank 1", memory.begin,
+           table if comm.rank == 1 else other)
+    rounds = memory.begin(other)
+    raises(wrong, "moves are under way", memory.begin, other)
+    memory.advance(7000 * comm.rank)
+    weights.step(draw)
+    memory.abandon()
+    assert not memory.is_moving and (memory.physical_to_logical == table).all()
+    weights.step(draw)
+    weights.check()
+    assert memory.begin(other) == rounds
+    while not memory.advance(1 << 20):
+        pass
+    comm.barrier()
+    raises(wrong, "count is 0, expected an exchange", memory.commit)
+    raises(TypeError, "exchange is Communicator", memory.commit, comm)
+    for bad, kind, says in (("far", wrong, "replicas.policy is 'far'"), (3, TypeError, "replicas is int"),
+                            (peerbus.ReplicaChoice("fixed", chosen=[1]), wrong, "replicas.chosen has 1 entries")):
+        refused_elsewhere(comm, kind, says, lambda replicas="nearest": weights.commit(replicas=replicas),
+                          *([bad] if comm.rank == 1 else []))
+        weights.step(draw)
+    received = layer.dispatch(draw)
+    raises(wrong, "expected all batches to be combined", weights.commit)
+    layer.combine(received)
+    assert (memory.physical_to_logical == table).all()
+    while not weights.commit():
+        memory.advance(1 << 20)
+    weights.step(draw)
+    weights.check()
+
+
+def contents(experts, layer, given):
+    """Returns the tensors of places of a layer, which tell its experts: matrices, scales and codes."""
+    experts = numpy.array(experts)
+    matrices = experts[:, None, None] * 100 + numpy.arange(24).reshape(4, 6) + layer
+    return [given(matrices.astype(numpy.int16)), given((experts * 0.5 + layer).astype(numpy.float32)),
+            given(numpy.repeat((experts * 3 + layer).astype(numpy.uint8)[:, None], 777, 1))]
+
+
+def rearranging(given=numpy.array):
+    """What vLLM does: it makes a communicator, and rearranges the weights of all layers in place."""
+    group = peerbus.Communicator()
+    rank, ranks, layers, local, experts = group.rank, group.size, 4, 5, 9
+    communicator = vllm.create_eplb_communicator(types.SimpleNamespace(cpu_group=group), "torch_gloo", [])
+    assert not communicator.needs_profile_buffer_reservation
+    communicator.set_stream(None)
+    draw = numpy.random.RandomState(3)
+
+    def tables():
+        """Returns maps in which experts are vacant, at several ranks, and twice at a rank."""
+        made = draw.randint(-1, experts, [layers, ranks * local])
+        for table in made:
+            table[draw.permutation(ranks * local)[:experts]] = numpy.arange(experts)
+        return made
+
+    def own(table):
+        return table.reshape(layers, -1, local)[:, rank]
+
+    def tensors_of(table):
+        return [contents(experts, layer, given) for layer, experts in enumerate(own(table))]
+
+    def require(weights, expected):
+        for found, tensors in zip(weights, expected):
+            for values, wanted in zip(found, tensors):
+                assert (numpy.asarray(values) == numpy.asarray(wanted)).all()
+
+    def after(old, new):
+        """Returns the experts whose tensors are at the places in the end: vacant ones are as they were."""
+        return numpy.where(new == -1, old, new)
+
+    buffer = contents([0] * local, 0, given)
+    old = tables()
+    weights = tensors_of(old)
+    for turn in range(6):
+        new = tables()
+        moved = given(old), given(new), weights
+        vllm.rearrange_expert_weights_inplace(*moved, buffer, group, communicator, True)
+        require(weights, tensors_of(old))
+        if turn % 3 == 0:
+            vllm.rearrange_expert_weights_inplace(*moved, buffer, group, communicator)
+        elif turn % 3 == 1:
+            vllm.rearrange_expert_weights_inplace(
+                old_global_expert_indices=moved[0], new_global_expert_indices=moved[1],
+                expert_weights=moved[2], expert_buffer=buffer, ep_group=group, communicator=communicator,
+                is_profile=False, rank_mapping=None, enable_migration_batching=True)
+        else:
+            vllm.rearrange_expert_weights_inplace(*moved, ep_group=group)
+        require(weights, tensors_of(after(old, new)))
+        old = new
+        weights = tensors_of(old)  # What vacant places hold is not looked at any more.
+
+    # Fewer ranks, and more: the last rank leaves, and comes again as the first.
+    fewer = numpy.tile(numpy.arange(2 * local) % experts, [layers, 1])
+    leaves = {**{r: r for r in range(2)}, 2: -1}
+    vllm.rearrange_expert_weights_inplace(old, fewer, weights, buffer, group, communicator, rank_mapping=leaves)
+    wide = numpy.pad(fewer, [(0, 0), (0, local)], constant_values=-1)
+    require(weights, tensors_of(after(old, wide)))
+    if rank < 2:
+        weights = tensors_of(wide)
+    comes = numpy.pad(fewer, [(0, 0), (local, 0)], constant_values=-1)
+    start = tensors_of(comes)
+    vllm.rearrange_expert_weights_inplace(fewer, new, start, buffer, group, communicator,
+                                          rank_mapping={0: 1, 1: 2})
+    require(start, tensors_of(after(comes, new)))
+
+    # What is wrong on one rank is refused on all, and nothing is written.
+    old, new = tables(), tables()
+    weights = tensors_of(old)
+    lacking, other = numpy.where(old == 4, 3, old), numpy.roll(new, 1, 0)
+    new[0, 0] = 4
+    call, wrong = vllm.rearrange_expert_weights_inplace, peerbus.InvalidArgument
+    for bad, kind, says in (((lacking, new, weights), wrong, "expert 4 of layer 0 is at no place"),
+                            ((old * 0.5, new, weights), TypeError, "old_global_expert_indices has float64"),
+                            ((old, new[:2], weights), wrong, "new_global_expert_indices [2, 15]"),
+                            ((old, new, weights[:3]), wrong, "expert_weights has 3 entries"),
+                            ((old, new, [each[:1] for each in weights]), wrong, "the tensors of layer 0 are"),
+                            ((old[:, 3:], new[:, 3:], weights), wrong, "5 rows on 3 ranks, expected 12")):
+        refused_elsewhere(group, kind, says, lambda *moved: call(*moved, buffer, group, communicator), *bad,
+                          good=(old, new, weights))
+    raises(peerbus.Error, "differ from those of rank", call, old, other if rank == 1 else new, weights, buffer,
+           group, communicator)
+    raises(TypeError, "expected an EplbCommunicator", call, old, new, weights, buffer, group, group)
+    require(weights, tensors_of(old))
+
+
+def vllm_transfers():
+    """Transfers by vLLM's communicator. Ranks add them in orders of their own."""
+    group = peerbus.Communicator()
+    rank, ranks = group.rank, group.size
+    communicator = vllm.EplbCommunicator(group)
+    communicator.execute()
+    for turn in range(3):
+        communicator.set_transfer_context(numpy.arange(4), layer_idx=turn)
+        got = {}
+        numbers = numpy.random.default_rng(10 * turn + rank)
+        for peer in numbers.permutation([r for r in range(ranks) if r != rank]).tolist():
+            for expert in numbers.permutation(3).tolist():
+                tensors = [numpy.full(5, 100 * rank + 10 * peer + expert), numpy.full(2000 * expert, expert, "u1")]
+                got[peer, expert] = [numpy.zeros_like(tensor) for tensor in tensors]
+                communicator.add_send(tensors=tensors, dst_rank=peer, expert_id=expert)
+                communicator.add_recv(tensors=got[peer, expert], src_rank=peer, expert_id=expert)
+        communicator.execute()
+        for (peer, expert), (numbers, codes) in got.items():
+            assert (numbers == 100 * peer + 10 * rank + expert).all() and (codes == expert).all()
+    alone = numpy.zeros(3)
+    communicator.add_send(numpy.full(3, rank + 0.5), (rank + 1) % ranks)  # As before November 2026.
+    communicator.add_recv(alone, (rank - 1) % ranks)
+    communicator.execute()
+    assert (alone == (rank - 1) % ranks + 0.5).all()
+
+
+def torch_rearranging():
+    import torch
+    rearranging(lambda values: torch.from_numpy(values.copy()))
+
+
 class Tests(unittest.TestCase):
     def check_legal(self, phy2log, log2phy, count, ranks):
         """Checks tables of all layers: the maps are inverse, each expert has a slot, and no rank has one
@@ -361,6 +618,29 @@ class Tests(unittest.TestCase):
     @needs_torch
     def test_torch_tables(self):
         run(2, torch_tables)
+
+    def test_weights_move(self):
+        run(3, moving)
+        run(3, moving, hosts=2)
+        run(2, moves_refused)
+
+    def test_vllm_moves(self):
+        for function in rearranging, vllm_transfers:
+            run(3, function)
+        arguments = list(inspect.signature(vllm.rearrange_expert_weights_inplace).parameters)
+        self.assertEqual(arguments, [
+            "old_global_expert_indices", "new_global_expert_indices", "expert_weights", "expert_buffer", "ep_group",
+            "communicator", "is_profile", "rank_mapping", "enable_migration_batching"])
+        for method, names in (("add_send", ["tensors", "dst_rank", "expert_id"]),
+                              ("add_recv", ["tensors", "src_rank", "expert_id"]), ("execute", []),
+                              ("set_transfer_context", ["old_indices", "layer_idx", "perf_context"]),
+                              ("set_stream", ["cuda_stream"])):
+            found = inspect.signature(getattr(vllm.EplbCommunicator, method)).parameters
+            self.assertEqual(list(found), ["self", *names])
+
+    @needs_torch
+    def test_torch_vllm_moves(self):
+        run(3, torch_rearranging)
 
     def test_balancedness(self):
         self.assertEqual(eplb.balancedness([[4, 1, 3], [0, 0, 0]], [[0, 1, 0, 2]] * 2, 2).tolist(), [0.8, 1])

@@ -109,6 +109,57 @@ def by_replicas():
     assert rows[2] == 0 and rows.sum() == len(comm.view.members) * ids.size
 
 
+def by_moved_weights():
+    """A rank dies while weights move. The others drop the moves, and move the weights among themselves."""
+    comm = peerbus.Communicator()
+    table = numpy.arange(2 * EXPERTS) % EXPERTS
+    exchange = comm.exchange(experts=EXPERTS, hidden=HIDDEN, top_k=TOP_K, max_tokens=4, physical_to_logical=table,
+                             replicas="round_robin")
+    memory = peerbus.ExpertWeights(comm, exchange, [("float32", [HIDDEN]), 3000], slice_bytes=1000)
+    x, ids, weights = inputs_of(comm.rank)
+
+    def held():
+        return memory.physical_to_logical.reshape(comm.size, -1)[comm.rank]
+
+    def check_batch():
+        received = exchange.dispatch(x, ids, weights)
+        for place, expert in enumerate(held()):
+            rows = slice(received.first_rows[place, 0],
+                         received.first_rows[place, 0] + received.counts[place].sum())
+            received.outputs[rows] = bf16(widened(received.row_data[rows]) * memory.tensor(place, 0))
+            assert expert == peerbus.VACANT or (memory.tensor(place, 1) == expert).all()
+        sums = widened(exchange.combine(received, len(x)))
+        assert (sums == expected(x, ids, range(comm.size), comm.size)).all()
+
+    for place, expert in enumerate(held()):
+        memory.tensor(place, 0)[:] = expert + 1
+        memory.tensor(place, 1)[:] = expert
+    check_batch()
+    assert memory.begin(numpy.roll(table, 3)) > 0
+    memory.advance(4000)
+    check_batch()
+    comm.barrier()
+    if comm.rank == 2:
+        die()
+    raises(peerbus.PeerDead, "rank 2 died", memory.commit, exchange)
+    comm.continue_without_the_dead()
+    exchange.resume()
+    memory.abandon()
+    assert not memory.is_moving and (memory.physical_to_logical == table).all()
+    check_batch()
+    # The experts whose second place was at rank 2 get another at rank 1 or 3, whose own they leave.
+    wanted = table.reshape(comm.size, -1).copy()
+    wanted[1], wanted[3] = [0, 1, 4, 5], [2, 3, 6, 7]
+    assert memory.begin(wanted.reshape(-1)) > 0
+    is_over = False
+    while not is_over:
+        memory.advance(2000)
+        check_batch()
+        is_over = memory.commit(exchange)
+    check_batch()
+    assert sorted(held()) == sorted(wanted[comm.rank])
+
+
 def by_buffer():
     comm = peerbus.Communicator()
     buffer = deep_ep.Buffer(comm, low_latency_mode=True, enable_shrink=True)
@@ -249,6 +300,7 @@ class Tests(unittest.TestCase):
 
     def test_replicas(self):
         run(4, by_replicas, killed=(2,))
+        run(4, by_moved_weights, killed=(2,))
 
     def test_buffer(self):
         run(8, by_buffer, killed=(3, 5))

@@ -39,6 +39,7 @@
 #include <peerbus_c/ep_buffer.h>
 #include <peerbus_c/eplb.h>
 #include <peerbus_c/exchange.h>
+#include <peerbus_c/expert_weights.h>
 #include <peerbus_c/pp.h>
 #include <peerbus_c/profile.h>
 #include <peerbus_c/received.h>

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <peerbus/communicator.hpp>
@@ -57,6 +58,8 @@ class erased_exchange {
   ///@}
   /// Returns the bytes of the window at each rank.
   [[nodiscard]] std::size_t bytes() const noexcept { return map().total; }
+  /// Returns which expert is at which place.
+  [[nodiscard]] virtual const moe::expert_map& experts() const noexcept = 0;
 
  protected:
   /// `in_flight` is limited here because the exchange, which refuses more on all ranks, is made
@@ -67,7 +70,6 @@ class erased_exchange {
         places_{std::vector<row_places>(std::min(in_flight, moe::max_in_flight))} {}
 
   [[nodiscard]] virtual const moe::memory_map& map() const noexcept = 0;
-  [[nodiscard]] virtual const moe::expert_map& experts() const noexcept = 0;
   [[nodiscard]] virtual window<bus>& memory() noexcept = 0;
   /// Returns the number of sources of rows: the ranks, or with relay those that hand on.
   [[nodiscard]] virtual std::size_t sources() const noexcept = 0;
@@ -132,3 +134,10 @@ extern const make_exchange_function make_fp8_as_given;
 extern const make_exchange_function make_nothing;
 
 }  // namespace peerbus::c_library
+
+struct peerbus_exchange final : peerbus::c_library::object {
+  peerbus_exchange(std::shared_ptr<peerbus::c_library::group> of,
+                   std::unique_ptr<peerbus::c_library::erased_exchange> made)
+      : object{std::move(of)}, calls{std::move(made)} {}
+  std::unique_ptr<peerbus::c_library::erased_exchange> calls;
+};

@@ -14,13 +14,6 @@
 #include "exchange_input.hpp"
 #include "relay.hpp"
 
-struct peerbus_exchange final : peerbus::c_library::object {
-  peerbus_exchange(std::shared_ptr<peerbus::c_library::group> of,
-                   std::unique_ptr<peerbus::c_library::erased_exchange> made)
-      : object{std::move(of)}, calls{std::move(made)} {}
-  std::unique_ptr<peerbus::c_library::erased_exchange> calls;
-};
-
 namespace peerbus::c_library {
 
 namespace {

@@ -109,6 +109,9 @@ class exchange_of final : public erased_exchange {
                        .terms = read_terms(args, moe_.config()),
                        .waited = per_rank(args.waited_ns)});
   }
+  [[nodiscard]] const moe::expert_map& experts() const noexcept override {
+    return moe_.placement();
+  }
   void decode(std::uint64_t ticket, std::uint64_t row, float* values) override {
     require_row(ticket, row);
     require(values != nullptr, "values is NULL");
@@ -131,9 +134,6 @@ class exchange_of final : public erased_exchange {
 
  private:
   [[nodiscard]] const moe::memory_map& map() const noexcept override { return moe_.map(); }
-  [[nodiscard]] const moe::expert_map& experts() const noexcept override {
-    return moe_.placement();
-  }
   [[nodiscard]] window<bus>& memory() noexcept override { return moe_.memory(); }
   [[nodiscard]] std::size_t sources() const noexcept override {
     const moe::relay_choice& chosen = moe_.relay();

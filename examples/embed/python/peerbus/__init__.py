@@ -24,6 +24,7 @@ from ._bf16 import from_bf16, to_bf16
 from ._channels import Channels
 from ._collective import ALGORITHMS, Collectives, Team
 from ._exchange import LAYOUTS, LOST, Completed, CountedRows, Exchange, PendingBatch, Received
+from ._expert_weights import ExpertWeights
 from ._experts import REPLICA_POLICIES, VACANT, ReplicaChoice
 from ._meeting import Meeting, all_gather_of, await_group, own_address
 from ._operands import REDUCTIONS
@@ -31,11 +32,11 @@ from ._pending import Pending
 from ._tensors import view_of
 
 __all__ = ["ALGORITHMS", "ANY_RANK", "CODECS", "Channels", "Collectives", "Communicator",
-           "Completed", "CountedRows", "Error", "Exchange", "InvalidArgument", "LAYOUTS", "LOST",
-           "LastSeen", "OutOfMemory", "PeerDead", "Pending", "PendingBatch", "Poisoned", "REDUCTIONS",
-           "RELAYS", "REPLICA_POLICIES", "Received", "Refused", "ReplicaChoice", "TRANSPORTS", "Team",
-           "TimedOut", "Unreachable", "VACANT", "View", "ViewChanged", "Window", "from_bf16", "launched",
-           "permit_private_reads", "to_bf16"]
+           "Completed", "CountedRows", "Error", "Exchange", "ExpertWeights", "InvalidArgument",
+           "LAYOUTS", "LOST", "LastSeen", "OutOfMemory", "PeerDead", "Pending", "PendingBatch",
+           "Poisoned", "REDUCTIONS", "RELAYS", "REPLICA_POLICIES", "Received", "Refused",
+           "ReplicaChoice", "TRANSPORTS", "Team", "TimedOut", "Unreachable", "VACANT", "View",
+           "ViewChanged", "Window", "from_bf16", "launched", "permit_private_reads", "to_bf16"]
 
 
 def launched():

@@ -193,10 +193,7 @@ class Exchange(c.Object):
         try:
             limit = c.nanoseconds(timeout)
             table = map_of(physical_to_logical)
-            choice = self._choice if replicas is None else choice_of(replicas)
-            if replicas is None and (choice.quotas is not None or choice.chosen is not None):
-                raise InvalidArgument(1, f"replicas is None, but the choice is {choice.policy}, for places "
-                                         "that experts leave: expected a choice for the new ones")
+            choice = self._choice_for_new_places(replicas)
             structure = structure_of(choice, len(table), self.experts, self._size)
         except Exception:
             c.check_refusal(c.lib.peerbus_exchange_install_experts(self, None, 0, None, limit))
@@ -204,6 +201,14 @@ class Exchange(c.Object):
         c.check(c.lib.peerbus_exchange_install_experts(self, address_of(table), len(table),
                                                        ctypes.byref(structure), limit))
         self._choice = choice
+
+    def _choice_for_new_places(self, replicas):
+        """Returns the `ReplicaChoice` of an argument, for which None stands for the choice until now."""
+        choice = self._choice if replicas is None else choice_of(replicas)
+        if replicas is None and (choice.quotas is not None or choice.chosen is not None):
+            raise InvalidArgument(1, f"replicas is None, but the choice is {choice.policy}, for places "
+                                     "that experts leave: expected a choice for the new ones")
+        return choice
 
     def resume(self, lost="dropped", timeout=None):
         """Goes on in the present view of the communicator, after its `continue_without_the_dead`.

@@ -15,8 +15,8 @@ __all__ = ["CommOptions", "Place", "Meeting", "LastSeen", "Python", "Origin", "R
            "DeepEpConfig", "BufferOptions", "LowLatencyDispatchArgs", "LowLatencyReceived",
            "LowLatencyCombineArgs", "Combined", "DispatchLayout", "NormalDispatchArgs",
            "NormalReceived", "NormalCombineArgs", "EpBufferOptions", "EpDispatchArgs", "EpReceived",
-           "EpCombineArgs", "EplbArgs", "EplbTables", "all_gather_function", "rank_function",
-           "interrupt_function", "finding_function", "CONSTANTS", "FUNCTIONS"]
+           "EpCombineArgs", "EplbArgs", "EplbTables", "ExpertTensors", "all_gather_function",
+           "rank_function", "interrupt_function", "finding_function", "CONSTANTS", "FUNCTIONS"]
 
 
 class CommOptions(Struct):
@@ -278,6 +278,11 @@ class EplbTables(Struct):
                 ("expert_count", POINTER(c_int64)), ("moves", POINTER(c_int64))]
 
 
+class ExpertTensors(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("tensors", c_uint64),
+                ("bytes", c_void_p), ("spare", c_uint64), ("slice", c_uint64)]
+
+
 CONSTANTS = {
     "PEERBUS_C_MAJOR": 0,
     "PEERBUS_C_MINOR": 1,
@@ -505,6 +510,16 @@ FUNCTIONS = {
     "ep_buffer_call_other_form": (c_int32, [c_void_p, c_int64]),
     "fold_rows": (c_int32, [c_void_p, c_void_p, c_void_p]),
     "eplb_plan": (c_int32, [c_void_p, c_void_p]),
+    "expert_weights_create": (c_int32, [c_void_p, c_void_p, c_void_p, c_int64, POINTER(c_void_p)]),
+    "expert_weights_destroy": (None, [POINTER(c_void_p)]),
+    "expert_weights_tensor": (c_int32, [c_void_p, c_uint64, c_uint64, POINTER(c_void_p)]),
+    "expert_weights_experts": (c_int32, [c_void_p, POINTER(c_uint32), c_uint64]),
+    "expert_weights_begin": (c_int32, [c_void_p, c_void_p, c_uint64, c_int64, POINTER(c_uint64)]),
+    "expert_weights_advance": (c_int32, [c_void_p, c_uint64, POINTER(c_int32)]),
+    "expert_weights_commit": (c_int32, [c_void_p, POINTER(c_void_p), c_uint64, c_void_p,
+                                        POINTER(c_int32)]),
+    "expert_weights_is_moving": (c_int32, [c_void_p]),
+    "expert_weights_abandon": (c_int32, [c_void_p, c_int64]),
     "pp_create": (c_int32, [c_void_p, c_uint64, c_uint64, c_int64, POINTER(c_void_p)]),
     "pp_destroy": (None, [POINTER(c_void_p)]),
     "pp_send": (c_int32, [c_void_p, c_void_p, c_uint64, c_uint64, c_int64]),

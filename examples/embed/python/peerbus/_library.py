@@ -112,7 +112,8 @@ class Object:
         """Returns this object. Raises if it was destroyed: functions of the library that return no
         code take its handle, and would return 0."""
         if not self._as_parameter_:
-            raise InvalidArgument(1, f"the {type(self).__name__.lower()} was destroyed")
+            name = re.sub("(?<=[a-z])(?=[A-Z])", " ", type(self).__name__).lower()
+            raise InvalidArgument(1, f"the {name} was destroyed")
         return self
 
     def __del__(self):
@@ -151,7 +152,7 @@ def number(value, name):
 
 
 _collective = [getattr(lib, f"peerbus_{kind}_create")
-               for kind in ("window", "exchange", "team", "channels", "pp")]
+               for kind in ("window", "exchange", "expert_weights", "team", "channels", "pp")]
 
 
 def text(value):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""vLLM's policy of expert balancing over peerbus: `EplbPolicy`, with the methods that vLLM calls.
+"""vLLM's balancing of experts over peerbus: `EplbPolicy`, with the methods that vLLM calls, and the moves of
+weights, `EplbCommunicator` and `rearrange_expert_weights_inplace`.
 
-Written for vllm/distributed/eplb/policy/abstract.py as of November 2026 (`plan_rebalance`), and for
+The policy is written for vllm/distributed/eplb/policy/abstract.py as of November 2026 (`plan_rebalance`), and for
 versions before it (`rebalance_experts`). Where vLLM is not installed, or is older, the classes stand
 alone, with the same methods.
 """
@@ -15,6 +16,8 @@ from .. import _library as c
 from .._tensors import array_of, is_torch, like
 from . import plan_incremental, plan_spread
 from . import rebalance_experts as _published
+from ._vllm_weights import (EplbCommunicator, create_eplb_communicator,
+                            rearrange_expert_weights_inplace)
 
 try:
     from vllm.distributed.eplb.policy.abstract import AbstractEplbPolicy
@@ -33,7 +36,8 @@ except ImportError:
     class EplbPolicyState:
         """What a policy keeps for one model."""
 
-__all__ = ["ALGORITHMS", "EplbPlan", "EplbPolicy", "EplbState"]
+__all__ = ["ALGORITHMS", "EplbCommunicator", "EplbPlan", "EplbPolicy", "EplbState",
+           "create_eplb_communicator", "rearrange_expert_weights_inplace"]
 
 ALGORITHMS = ("incremental", "spread", "published")
 """How `EplbPolicy` plans: `plan_incremental` and `plan_spread` of peerbus.eplb, or EPLB itself."""
