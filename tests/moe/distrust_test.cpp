@@ -290,11 +290,10 @@ std::vector<wrong_number> wrong_numbers(const level& in, bool rows_are_handed_on
     all.push_back({text("expert ", expert), phase::rows,
                    [=](const scene& at) { *at.experts(at.row(at.liar())) = expert; },
                    text(" for local expert ", expert)});
-  if (static_cast<std::size_t>(local) < in.config.top_k)
-    all.push_back(
-        {"an expert again and again", phase::rows,
-         [=](const scene& at) { std::fill_n(at.experts(at.row(at.liar())), in.config.top_k, 0); },
-         text(" local experts, expected at most ", local)});
+  all.push_back(
+      {"an expert twice", phase::rows,
+       [=](const scene& at) { std::fill_n(at.experts(at.row(at.liar())), in.config.top_k, 0); },
+       " twice for local expert 0"});
   return all;
 }
 
@@ -404,10 +403,10 @@ std::array<level, 2> relay_levels(Exchange& over, const Layout& layout) {
   const std::size_t held = whole.experts / 2;
   const moe::detail::near_groups groups{
       {{rank_id{0}, rank_id{1}}, {rank_id{2}, rank_id{3}}}, 0, liar};
+  const auto experts = moe::detail::experts_of_groups(moe::placement_of(whole, 4), groups);
   const auto configs = moe::detail::configs_of_levels(
-      whole, groups,
-      {2, held, held,
-       moe::detail::copies_in_group(groups, whole.top_k, moe::layout_by_rank<Layout>)});
+      whole, groups, experts[0],
+      {2, held, moe::detail::copies_in_group(groups, whole.top_k, moe::layout_by_rank<Layout>)});
   const auto far_geometry = moe::rank_major{}.geometry(configs.far, 2);
   return {level{configs.far,
                 {configs.far, far_geometry, 2, over.map().format,

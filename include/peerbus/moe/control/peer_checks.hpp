@@ -38,6 +38,9 @@ class peer_checks {
     tokens_ = tokens;
   }
 
+  /// Lets rows name the first `local_experts` of this rank's experts only.
+  void hold(std::size_t local_experts) noexcept { local_experts_ = local_experts; }
+
   /// Returns whether a rank has sent counts. A rank that has not counts as one without rows.
   using sender_test = peerbus::detail::function_ref<bool(rank_id)>;
 
@@ -69,7 +72,7 @@ class peer_checks {
   [[nodiscard]] refusal check_origins(rank_id source, std::uint32_t begin,
                                       std::uint32_t end) const noexcept;
   [[nodiscard]] refusal check_experts(rank_id source, std::uint32_t begin,
-                                      std::uint32_t end) const noexcept;
+                                      std::uint32_t end) noexcept;
 
   block_geometry geometry_;
   std::shared_ptr<const expert_router> router_;
@@ -85,6 +88,7 @@ class peer_checks {
   std::vector<std::byte> counts_;            ///< [ranks][blocks]
   std::unique_ptr<wire_origin[]> origins_;   ///< [row capacity]
   std::unique_ptr<std::int32_t[]> experts_;  ///< [row capacity][top_k]; null unless by rank
+  std::vector<std::uint32_t> seen_;          ///< 1 + the last row of each local expert, from -1 on
 };
 
 }  // namespace peerbus::moe::detail

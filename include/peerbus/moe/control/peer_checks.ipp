@@ -29,8 +29,9 @@ PEERBUS_INLINE peer_checks::peer_checks(const exchange_config& config,
       counts_(ranks * stride_),
       // Not initialised, so that pages are committed only as rows arrive.
       origins_{std::make_unique_for_overwrite<wire_origin[]>(geometry.row_capacity)} {
-  if (geometry.by_rank)
-    experts_ = std::make_unique_for_overwrite<std::int32_t[]>(geometry.row_capacity * config.top_k);
+  if (!geometry.by_rank) return;
+  experts_ = std::make_unique_for_overwrite<std::int32_t[]>(geometry.row_capacity * config.top_k);
+  seen_.resize(local_experts_ + 1);
 }
 
 template <class Count>
@@ -101,6 +102,7 @@ PEERBUS_INLINE refusal peer_checks::take_counts(const count_table& shown,
 
 PEERBUS_INLINE refusal peer_checks::take_rows(const recv_plan& arriving,
                                               const set_view& set) noexcept {
+  std::fill(seen_.begin(), seen_.end(), 0U);
   for (std::size_t b = 0; b < arriving.blocks(); ++b)
     for (const rank_id source : all_ranks{ranks_}) {
       const auto [begin, end] = [&] {
@@ -146,7 +148,7 @@ PEERBUS_INLINE refusal peer_checks::check_origins(rank_id source, std::uint32_t 
 }
 
 PEERBUS_INLINE refusal peer_checks::check_experts(rank_id source, std::uint32_t begin,
-                                                  std::uint32_t end) const noexcept {
+                                                  std::uint32_t end) noexcept {
   const std::int32_t* const slots = experts_.get();
   const auto most = static_cast<std::uint32_t>(local_experts_);
   const auto is_outside = [most](std::int32_t expert) {
@@ -163,14 +165,16 @@ PEERBUS_INLINE refusal peer_checks::check_experts(rank_id source, std::uint32_t 
     found.given = slots[wrong];
     return found;
   }
-  if (top_k_ <= local_experts_) return {};
-  // A token names an expert once. The index of uses has no room for more.
+  // A token names an expert once, and the index of uses has no room for more.
   for (std::size_t row = begin; row < end; ++row) {
-    const auto uses =
-        static_cast<std::size_t>(std::count_if(slots + row * top_k_, slots + (row + 1) * top_k_,
-                                               [](std::int32_t expert) { return expert >= 0; }));
-    if (uses > local_experts_)
-      return refuse_peer(refusal_reason::experts_of_row, source, row, uses, local_experts_);
+    const auto mark = static_cast<std::uint32_t>(row + 1);
+    for (std::size_t s = row * top_k_; s < (row + 1) * top_k_; ++s) {
+      std::uint32_t& seen = seen_[static_cast<std::size_t>(slots[s] + 1)];
+      if (seen == mark)
+        return refuse_peer(refusal_reason::expert_again, source, row,
+                           static_cast<std::size_t>(slots[s]), 0);
+      seen = slots[s] == -1 ? 0 : mark;
+    }
   }
   return {};
 }

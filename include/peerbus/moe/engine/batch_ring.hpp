@@ -37,11 +37,11 @@ class batch_ring {
   [[nodiscard]] const expert_map& experts() const noexcept { return router_->map(); }
   /// Returns what all batches route by, to change it while no dispatch is under way.
   [[nodiscard]] expert_router& router() noexcept { return *router_; }
-  /// Lets rows be those of tokens of any of `ranks` ranks, with up to `tokens` each, as ranks hand
-  /// them on.
-  void hand_on(std::size_t ranks, std::size_t tokens) noexcept {
+  /// Calls `visit(checks)` for the `peer_checks` of each batch, if batches have some.
+  template <class Visit>
+  void for_each_checks(Visit&& visit) {
     for (const batch& each : sets_)
-      if (each.checks) each.checks->hand_on(ranks, tokens);
+      if (each.checks) visit(*each.checks);
   }
   /// Returns the number of the set of `batch`.
   [[nodiscard]] std::size_t set_of(const batch& this_batch) const noexcept {

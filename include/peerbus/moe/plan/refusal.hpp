@@ -52,12 +52,12 @@ enum class refusal_reason : std::uint32_t {
   origin_token = 33,              ///< the number of the token of row `token`
   origin_slot = 34,               ///< the slot of row `token`
   expert_of_row = 35,             ///< the local expert of a slot of row `token`
-  experts_of_row = 36,            ///< the number of local experts of row `token`
+  expert_again = 36,              ///< a local expert that row `token` has twice
 };
 
 /// Returns whether a rank found the reason in what another rank wrote, not in its own input.
 constexpr bool is_of_peer(refusal_reason reason) noexcept {
-  return reason >= refusal_reason::counts_missing && reason <= refusal_reason::experts_of_row;
+  return reason >= refusal_reason::counts_missing && reason <= refusal_reason::expert_again;
 }
 
 /// The reason why a rank refuses an operation. A rank sends it to its peers, so that all ranks

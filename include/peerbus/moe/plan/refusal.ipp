@@ -108,10 +108,9 @@ PEERBUS_ERROR_PATH std::string describe(const refusal& why) {
     case refusal_reason::expert_of_row:
       return concat({peer_sent, "row ", why.token, " for local expert ", why.given,
                      ", expected -1 to ", why.expected - 1});
-    case refusal_reason::experts_of_row:
-      return concat({peer_sent, "row ", why.token, " for ", why.given,
-                     " local experts, expected at most ", why.expected,
-                     ", as a token names an expert once"});
+    case refusal_reason::expert_again:
+      return concat({peer_sent, "row ", why.token, " twice for local expert ", why.given,
+                     ", expected different experts within a token"});
   }
   return "an unknown reason";
 }
