@@ -217,6 +217,10 @@ def check(root, record):
         keys = [f"{name}:machine", *(f"{name}.{key}" for key in group["figures"])]
         if missing := [key for key in keys if key not in quoted]:
             wrong.append(f"{record.path.name}: no page quotes {', '.join(missing)}")
+        if picture := group.get("picture"):
+            drawn = (root / picture["file"]).read_text()
+            wrong += [f"{picture['file']} shows no {number:,.0f}, which is {name}.{key}; draw it anew (benchmarks/README.md)"
+                      for key in picture["figures"] for number in record.numbers(f"{name}.{key}") if f">{number:,.0f}<" not in drawn]
     return wrong
 
 

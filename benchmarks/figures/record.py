@@ -15,6 +15,7 @@
                       default .2 for `times` and 3 for others
     shows             `value` [default], `spread`: value, least and most, `range`: least and most
     table             for a table: `rows` and `columns`, or `cells`, of the keys in each cell (pages.py)
+    picture           a drawing that shows `figures`, whole and with commas
     figures           by key: value, least, most, and what differs from the group; or `of`: ["range", KEY...] or
                       ["ratio", KEY, KEY...]: the first divided by the least of the others
 
