@@ -12,6 +12,7 @@
                                   the paragraph or table that follows
 
 A line that begins with a comment is HTML to GitHub, and not Markdown: marks stand within lines, or on lines of their own.
+Doxygen shows comments between quotation marks, so they stand before these.
 """
 
 import datetime
