@@ -48,11 +48,11 @@ def date_text(date):
 
 
 class Page:
-    """A page, the marks of which are compared with a record: `problems`, the `quoted` keys, and in `edits` what differs,
-    as (begin, end, text)."""
+    """A page, the marks of which are compared with a record: `problems` as (line, text), the `quoted` keys, and in `edits`
+    what differs, as (begin, end, text). `to_docs` leads from the page to docs/, and is None for performance.md itself."""
 
-    def __init__(self, text, record, in_folder=""):
-        self.text, self.record, self.link = text, record, in_folder
+    def __init__(self, text, record, to_docs=""):
+        self.text, self.record, self.to_docs = text, record, to_docs
         self.without_code = CODE.sub(blank, text)
         self.plain = COMMENT.sub(blank, self.without_code)
         self.problems, self.quoted, self.edits, self.covered = [], set(), [], []
@@ -93,10 +93,12 @@ class Page:
             self.edits.append((begin, end, expected))
 
     def end_of_block(self, at):
+        """Returns where the paragraph or table ends."""
         end = self.text.find("\n\n", at)
         return len(self.text) if end < 0 else end
 
     def reason(self, mark):
+        """Notes what is not measured."""
         if mark[1] not in REASONS:
             self.problem(mark.start(), f"<!--{mark[1]}--> given, expected one of {', '.join(REASONS)}")
             return
@@ -143,7 +145,7 @@ class Page:
     def machine_text(self, name):
         """Returns the words for a machine: those of the table of machines, with a link to it, or its own."""
         text = self.record.machines[name]["texts"][0]
-        return text if self.link is None or len(name) > 1 else f"[{text}]({self.link}performance.md#how-to-measure)"
+        return text if self.to_docs is None or len(name) > 1 else f"[{text}]({self.to_docs}performance.md#how-to-measure)"
 
     def figures(self, keys, at, end):
         """Compares the next numbers with those of the keys."""
@@ -158,6 +160,7 @@ class Page:
         return at
 
     def table(self, name, at):
+        """Compares the table behind a mark."""
         found = re.compile(r"\n((?:\|[^\n]*\n)+)").match(self.text, at)
         if found is None or name != MACHINES and "table" not in self.record.groups.get(name, {}):
             self.problem(at, f"{name}: " + ("no table stands behind the mark" if found is None else "there is no such table"))
@@ -187,6 +190,7 @@ class Page:
 
     @staticmethod
     def expand(row, column):
+        """Returns the keys of the cell in that row and column, without their group."""
         return column.replace("*", row) if "*" in column else row.replace("*", column) if column else ""
 
     def cell(self, keys, begin, end):

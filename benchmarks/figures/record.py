@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """docs/figures.json: every measured figure that the pages quote.
 
-`groups` has the figures of one measurement each:
+`machines` says of each machine how pages may name it (`texts`), what it is, and when it measured last. Those of one letter
+are in the table of docs/performance.md. `groups` has the figures of one measurement each:
 
     machine, date     where and when; a figure may have its own
     command           measures; {NAME} stands for the part NAME of a key, {json} for the file to write, {build} for the build

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 """peerbus.eplb: plans of where experts lie, as EPLB, vLLM and SGLang have them. Exchanges by plans."""
 
+import abc
 import collections
 import enum
+import importlib
 import importlib.util
 import inspect
 import math
@@ -14,6 +16,7 @@ import numpy
 import peerbus
 from peerbus import eplb
 from peerbus.eplb import sglang, vllm
+from engine_model import put_module
 from ranks import bf16, main, needs_torch, raises, run, widened
 
 # The example of EPLB's README, whose result is printed there as well.
@@ -371,6 +374,7 @@ def moves_refused():
     raises(peerbus.Error, "physical_to_logical[0] is 7 on rank 0 but 0 on rank 1", memory.begin,
            table if comm.rank == 1 else other)
     rounds = memory.begin(other)
+    assert rounds == 3  # A rank takes in five experts, two at a time.
     raises(wrong, "moves are under way", memory.begin, other)
     memory.advance(7000 * comm.rank)
     weights.step(draw)
@@ -393,8 +397,10 @@ def moves_refused():
     raises(wrong, "expected all batches to be combined", weights.commit)
     layer.combine(received)
     assert (memory.physical_to_logical == table).all()
-    while not weights.commit():
+    choice = peerbus.ReplicaChoice("weighted", quotas=[1] * len(table))
+    while not weights.commit(replicas=choice):
         memory.advance(1 << 20)
+    raises(wrong, "replicas is None, but the choice is weighted", weights.commit)
     weights.step(draw)
     weights.check()
 
@@ -519,6 +525,32 @@ def vllm_transfers():
     assert (alone == (rank - 1) % ranks + 0.5).all()
 
 
+def in_vllm():
+    """Where vLLM is there, the communicator is one of its own."""
+    class Base(abc.ABC):
+        needs_profile_buffer_reservation = property(lambda self: True)
+
+        @abc.abstractmethod
+        def add_send(self, tensors, dst_rank, expert_id):
+            pass
+
+        @abc.abstractmethod
+        def add_recv(self, tensors, src_rank, expert_id):
+            pass
+
+        @abc.abstractmethod
+        def execute(self):
+            pass
+
+    for name in ("vllm", "vllm.distributed", "vllm.distributed.eplb"):
+        put_module(name)
+    put_module("vllm.distributed.eplb.eplb_communicator", EplbCommunicator=Base)
+    importlib.reload(importlib.import_module("peerbus.eplb._vllm_weights"))
+    importlib.reload(vllm)
+    assert issubclass(vllm.EplbCommunicator, Base)
+    rearranging()
+
+
 def torch_rearranging():
     import torch
     rearranging(lambda values: torch.from_numpy(values.copy()))
@@ -625,7 +657,7 @@ class Tests(unittest.TestCase):
         run(2, moves_refused)
 
     def test_vllm_moves(self):
-        for function in rearranging, vllm_transfers:
+        for function in rearranging, vllm_transfers, in_vllm:
             run(3, function)
         arguments = list(inspect.signature(vllm.rearrange_expert_weights_inplace).parameters)
         self.assertEqual(arguments, [

@@ -145,7 +145,7 @@ class _Moves:
         old, new, weights = self.old[layer], self.new[layer], self.weights[layer]
         own, wanted = old[self.rank].tolist(), new[self.rank].tolist()
         changed = [row for row, expert in enumerate(wanted) if expert not in (-1, own[row])]
-        came = {wanted[row]: row for row in reversed(changed)}  # To the first of its rows.
+        came = {wanted[row]: row for row in changed}  # An expert comes to one of its rows.
         communicator.set_transfer_context(old.reshape(-1), layer)
         for expert, source, target in _transfers(old, new):
             if source == self.rank:
