@@ -109,55 +109,95 @@ def by_replicas():
     assert rows[2] == 0 and rows.sum() == len(comm.view.members) * ids.size
 
 
+class MovedExperts:
+    """Experts with two places each, whose weights may move while batches go on."""
+
+    TABLE = numpy.arange(2 * EXPERTS) % EXPERTS
+    # Of ranks 0, 1 and 3, with two places of each expert. Rank 2 is gone.
+    WITHOUT_2 = numpy.array([[0, 1, 2, 3], [0, 1, 4, 5], [0, 1, 2, 3], [2, 3, 6, 7]])
+
+    def __init__(self, spare=1):
+        self.comm = peerbus.Communicator()
+        self.exchange = self.comm.exchange(
+            experts=EXPERTS, hidden=HIDDEN, top_k=TOP_K, max_tokens=4, physical_to_logical=self.TABLE,
+            replicas="round_robin")
+        self.memory = peerbus.ExpertWeights(self.comm, self.exchange, [("float32", [HIDDEN]), 3000], spare,
+                                            slice_bytes=1000)
+        self.input, self.received = inputs_of(self.comm.rank), None
+        for place, expert in enumerate(self.held()):
+            self.memory.tensor(place, 0)[:] = expert + 1
+            self.memory.tensor(place, 1)[:] = expert
+
+    def held(self):
+        return self.memory.physical_to_logical.reshape(self.comm.size, -1)[self.comm.rank]
+
+    def check_batch(self):
+        x, ids, weights = self.input
+        self.received = received = self.exchange.dispatch(x, ids, weights)
+        for place, expert in enumerate(self.held()):
+            first = received.first_rows[place, 0]
+            rows = slice(first, first + received.counts[place].sum())
+            received.outputs[rows] = bf16(widened(received.row_data[rows]) * self.memory.tensor(place, 0))
+            assert (self.memory.tensor(place, 1) == expert).all()
+        sums = widened(self.exchange.combine(received, len(x)))
+        assert (sums == expected(x, ids, range(self.comm.size), self.comm.size)).all()
+
+    def move(self, wanted):
+        """Moves the experts to the places that are wanted, with batches meanwhile."""
+        assert self.memory.begin(wanted) > 0
+        is_over = False
+        while not is_over:
+            self.memory.advance(2000)
+            self.check_batch()
+            is_over = self.memory.commit(self.exchange)
+        self.check_batch()
+
+    def go_on(self):
+        """Goes on without rank 2. The moves that were under way are dropped."""
+        self.comm.continue_without_the_dead()
+        self.exchange.resume()
+        if self.received and self.exchange.awaits_combine(self.received):
+            self.exchange.combine(self.received, len(self.input[0]))
+        self.memory.abandon()
+        assert not self.memory.is_moving
+        maps = self.comm.survivors().all_gather(self.memory.physical_to_logical)
+        assert (maps == maps[0]).all(), maps
+        self.check_batch()
+
+    def move_without_2(self):
+        self.move(self.WITHOUT_2.reshape(-1))
+        assert sorted(self.held()) == sorted(self.WITHOUT_2[self.comm.rank])
+
+
 def by_moved_weights():
     """A rank dies while weights move. The others drop the moves, and move the weights among themselves."""
-    comm = peerbus.Communicator()
-    table = numpy.arange(2 * EXPERTS) % EXPERTS
-    exchange = comm.exchange(experts=EXPERTS, hidden=HIDDEN, top_k=TOP_K, max_tokens=4, physical_to_logical=table,
-                             replicas="round_robin")
-    memory = peerbus.ExpertWeights(comm, exchange, [("float32", [HIDDEN]), 3000], slice_bytes=1000)
-    x, ids, weights = inputs_of(comm.rank)
-
-    def held():
-        return memory.physical_to_logical.reshape(comm.size, -1)[comm.rank]
-
-    def check_batch():
-        received = exchange.dispatch(x, ids, weights)
-        for place, expert in enumerate(held()):
-            rows = slice(received.first_rows[place, 0],
-                         received.first_rows[place, 0] + received.counts[place].sum())
-            received.outputs[rows] = bf16(widened(received.row_data[rows]) * memory.tensor(place, 0))
-            assert expert == peerbus.VACANT or (memory.tensor(place, 1) == expert).all()
-        sums = widened(exchange.combine(received, len(x)))
-        assert (sums == expected(x, ids, range(comm.size), comm.size)).all()
-
-    for place, expert in enumerate(held()):
-        memory.tensor(place, 0)[:] = expert + 1
-        memory.tensor(place, 1)[:] = expert
-    check_batch()
-    assert memory.begin(numpy.roll(table, 3)) > 0
-    memory.advance(4000)
-    check_batch()
-    comm.barrier()
-    if comm.rank == 2:
+    moved = MovedExperts()
+    moved.check_batch()
+    assert moved.memory.begin(numpy.roll(moved.TABLE, 3)) > 1
+    moved.memory.advance(4000)
+    moved.check_batch()
+    moved.comm.barrier()
+    if moved.comm.rank == 2:
         die()
-    raises(peerbus.PeerDead, "rank 2 died", memory.commit, exchange)
-    comm.continue_without_the_dead()
-    exchange.resume()
-    memory.abandon()
-    assert not memory.is_moving and (memory.physical_to_logical == table).all()
-    check_batch()
-    # The experts whose second place was at rank 2 get another at rank 1 or 3, whose own they leave.
-    wanted = table.reshape(comm.size, -1).copy()
-    wanted[1], wanted[3] = [0, 1, 4, 5], [2, 3, 6, 7]
-    assert memory.begin(wanted.reshape(-1)) > 0
-    is_over = False
-    while not is_over:
-        memory.advance(2000)
-        check_batch()
-        is_over = memory.commit(exchange)
-    check_batch()
-    assert sorted(held()) == sorted(wanted[comm.rank])
+    raises(peerbus.PeerDead, "rank 2 died", moved.memory.commit, moved.exchange)
+    moved.go_on()
+    assert (moved.memory.physical_to_logical == moved.TABLE).all()
+    moved.move_without_2()
+
+
+def killed_in_moves():
+    """A rank is killed at some moment of moves. The others have one map, by which they go on. A move is of one
+    round, so that every map has all experts at the others."""
+    moved = MovedExperts(spare=4)
+    if moved.comm.rank == 2:
+        threading.Timer(float(os.environ["AFTER"]), die).start()
+    try:
+        while True:
+            moved.move(numpy.roll(moved.TABLE, 3))
+            moved.move(moved.TABLE)
+    except peerbus.PeerDead:
+        moved.go_on()
+    moved.move_without_2()
 
 
 def by_buffer():
@@ -309,6 +349,7 @@ class Tests(unittest.TestCase):
         for after in (0.0001, 0.002, 0.005, 0.011):
             with self.subTest(after=after):
                 run(4, killed_anywhere, killed=(1,), AFTER=str(after))
+                run(4, killed_in_moves, killed=(2,), AFTER=str(after))
 
 
 if __name__ == "__main__":

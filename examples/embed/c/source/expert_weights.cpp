@@ -123,7 +123,7 @@ peerbus_code peerbus_expert_weights_experts(peerbus_expert_weights* weights,
           peerbus::errc::invalid_argument,
           peerbus::concat("physical_to_logical has ", physical_experts,
                           " entries, expected physical experts, ", experts.physical_experts())};
-    for (std::uint32_t place = 0; place < physical_experts; ++place)
+    for (std::size_t place = 0; place < physical_experts; ++place)
       physical_to_logical[place] = experts.logical(place);
   });
 }
