@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -500,30 +501,45 @@ TEST_CASE("configurations of places that cannot be are refused on all ranks") {
         }) == 0);
 }
 
-TEST_CASE("groups that relay hold each expert once") {
-  CHECK(embed_c::run(4, kind::hosts, [](peerbus_comm* comm) {
-          auto config = config_of(PEERBUS_BF16, PEERBUS_COMPACT);
-          config.relay = PEERBUS_RELAY_ALWAYS;
-          auto with_table = config;
-          with_table.physical_experts = placed.size();
-          with_table.physical_to_logical = placed.data();
-          peerbus_exchange* exchange = nullptr;
-          fails(peerbus_exchange_create(comm, &with_table, 0, &exchange), PEERBUS_UNSUPPORTED,
-                "relay is always");
-          ok(peerbus_exchange_create(comm, &config, 0, &exchange), "create");
-          table rows{0, 1, 2, 3, 4, 5, 6};
-          fails(peerbus_exchange_install_experts(exchange, rows.data(), rows.size(), nullptr, 0),
-                PEERBUS_UNSUPPORTED, "expected an exchange that does not relay");
-          const input in{peerbus_comm_rank(comm), 4, 2};
-          const auto args = in.args();
-          peerbus_received received{};
-          received.struct_bytes = sizeof received;
-          ok(peerbus_dispatch(exchange, &args, &received), "dispatch");
-          fails(peerbus_exchange_count_rows(exchange, received.ticket, rows.data(), rows.size(),
-                                            nullptr),
-                PEERBUS_UNSUPPORTED, "relay");
-          peerbus_exchange_destroy(&exchange);
-        }) == 0);
+TEST_CASE("hosts that relay have replicas too") {
+  CHECK(
+      embed_c::run(4, kind::hosts, [](peerbus_comm* comm) {
+        // All are at least where they are without a table, to where this choice sends rows.
+        const table places{0, 1, 5, 2, 3, 0, 4, 5, 1, 6, PEERBUS_VACANT, 2};
+        const table as_without{0, 1, 3, 4, 6, 7, 9};
+        auto fixed = choice_of(PEERBUS_REPLICA_FIXED);
+        fixed.chosen = as_without.data();
+        auto config = config_of(PEERBUS_BF16, PEERBUS_COMPACT);
+        config.relay = PEERBUS_RELAY_ALWAYS;
+        config.physical_experts = places.size();
+        config.physical_to_logical = places.data();
+        config.replicas = &fixed;
+        embed_c::check_round(comm, config, embed_c::all_codecs()[PEERBUS_BF16], false);
+        peerbus_exchange* exchange = nullptr;
+        ok(peerbus_exchange_create(comm, &config, 0, &exchange), "create");
+        const table others{6, 5, 4, 3, 2, 1, 0, PEERBUS_VACANT, 6, 5, 4, 3};
+        const auto in_turns = choice_of(PEERBUS_REPLICA_ROUND_ROBIN);
+        ok(peerbus_exchange_install_experts(exchange, others.data(), others.size(), &in_turns, 0),
+           "install_experts");
+        const std::uint64_t rank = peerbus_comm_rank(comm);
+        const input in{rank, 4, 2};
+        const auto args = in.args();
+        peerbus_received received{};
+        received.struct_bytes = sizeof received;
+        ok(peerbus_dispatch(exchange, &args, &received), "dispatch");
+        for (std::size_t e = 0; e < received.experts; ++e)
+          expect_equal(received.expert_ids[e], others[3 * rank + e], "the expert of place ", e);
+        table rows(others.size(), 99);
+        std::int32_t said = 99;
+        ok(peerbus_exchange_count_rows(exchange, received.ticket, rows.data(), rows.size(), &said),
+           "count_rows");
+        expect_equal(said, 0, "whether all ranks' rows are known");
+        for (std::size_t place = 0; place < rows.size(); ++place)
+          if (place / 3 != rank) expect_equal(rows[place], 0U, "rows of another rank's place");
+        expect_equal(std::accumulate(rows.begin(), rows.end(), std::uint64_t{}), received.rows,
+                     "the rows of this rank's places");
+        peerbus_exchange_destroy(&exchange);
+      }) == 0);
 }
 
 }  // namespace c_replicas_test

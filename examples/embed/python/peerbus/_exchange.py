@@ -63,9 +63,9 @@ class Received:
 
     def count_rows(self):
         """Returns the `CountedRows` of the dispatch, from which a planner learns which experts need
-        replicas. In layouts compact and padded they are those of all ranks; in others their sum over
+        replicas. In layouts compact and padded without relay they are those of all ranks; in others their sum over
         ranks is. By rank a row counts for each of its experts. Not collective. Raises `InvalidArgument`
-        when the arrays are overwritten or the experts have other places, and `Error` with relay."""
+        when the arrays are overwritten or the experts have other places."""
         rows, of_all = numpy.empty(self._exchange.physical_experts, numpy.uint32), ctypes.c_int32()
         c.check(c.lib.peerbus_exchange_count_rows(
             self._exchange, self.ticket, rows.ctypes.data_as(ctypes.POINTER(ctypes.c_uint32)), len(rows),

@@ -219,7 +219,7 @@ PEERBUS_API peerbus_code peerbus_exchange_resume(peerbus_exchange *exchange, int
  * Cost: an agreement; no memory of windows.
  * Errors, on all ranks, which keep their experts: PEERBUS_INVALID_ARGUMENT for an impossible table or
  * choice, or if a batch is between its dispatch and its combine; PEERBUS_MISMATCH, with the entry and the
- * ranks, if tables differ; PEERBUS_UNSUPPORTED with relay; PEERBUS_OUT_OF_MEMORY, PEERBUS_TIMED_OUT,
+ * ranks, if tables differ; PEERBUS_OUT_OF_MEMORY, PEERBUS_TIMED_OUT,
  * PEERBUS_PEER_DEAD, PEERBUS_POISONED.
  */
 PEERBUS_API peerbus_code peerbus_exchange_install_experts(peerbus_exchange *exchange,
@@ -230,12 +230,12 @@ PEERBUS_API peerbus_code peerbus_exchange_install_experts(peerbus_exchange *exch
 
 /**
  * Writes the number of rows for each place by the dispatch of `ticket` to `rows`: [physical_experts]. In
- * layouts compact and padded these are the rows of all ranks. In others they are those of this rank's
+ * layouts compact and padded without relay these are the rows of all ranks. In others they are those of this rank's
  * places, and 0 elsewhere, so that the sum over ranks gives all; in layouts by rank a row counts for each
  * of its experts. Sets `*of_all_ranks` to 1 or 0 accordingly, unless it is NULL. Not collective. Possible as
  * long as `peerbus_received` is valid.
  * Errors: PEERBUS_INVALID_ARGUMENT if the batch is not received here, or the exchange does not have
- * `physical_experts` places; PEERBUS_UNSUPPORTED with relay.
+ * `physical_experts` places.
  */
 PEERBUS_API peerbus_code peerbus_exchange_count_rows(peerbus_exchange *exchange, uint64_t ticket,
                                                      uint32_t *rows, uint64_t physical_experts,
