@@ -107,6 +107,7 @@ inline diagnosis diagnose(const std::vector<peerbus::observed_rank>& ranks, bool
                           const std::vector<bool>& waits_elsewhere,
                           std::chrono::nanoseconds patience) {
   std::vector<standing> parts;
+  parts.reserve(ranks.size());
   for (const peerbus::observed_rank& rank : ranks) parts.push_back(standing_of(rank));
   diagnosis result;
   result.waits_for.resize(ranks.size());

@@ -50,6 +50,7 @@ std::string ranks_text(const places& numbers) {
 
 places numbers_of(const group_view& group, const places& which) {
   places numbers;
+  numbers.reserve(which.size());
   for (const std::size_t place : which) numbers.push_back(group.ranks[place].rank.index());
   return numbers;
 }
@@ -162,6 +163,7 @@ std::vector<group_view> look_at(const std::vector<peerbus::observed_group>& part
   for (group_view& group : groups) {
     std::ranges::sort(group.ranks, {}, &observed_rank::rank);
     std::vector<bool> waits_elsewhere;
+    waits_elsewhere.reserve(group.ranks.size());
     for (const observed_rank& rank : group.ranks)
       waits_elsewhere.push_back(std::ranges::any_of(groups, [&](const group_view& other) {
         return &other != &group && std::ranges::any_of(other.ranks, [&](const auto& each) {

@@ -61,6 +61,9 @@ using peerbus::moe::verdict;
 using peerbus::moe::wire_origin;
 namespace moe = peerbus::moe;
 
+/// The rank that lies.
+constexpr std::size_t liar = 1;
+
 /// The windows of all ranks, which are threads: for each rank its parts, in the order in which they
 /// were made. Ranks make windows together.
 class all_windows {
@@ -144,22 +147,27 @@ struct level {
   moe::block_geometry geometry;
   std::vector<std::size_t> ranks;  ///< their numbers in the whole group
   std::size_t window = 1;          ///< which of the latest
+  bool hands_on = false;           ///< rows are of tokens of all ranks
 
   [[nodiscard]] std::size_t place_of(std::size_t rank) const {
     return static_cast<std::size_t>(std::ranges::find(ranks, rank) - ranks.begin());
   }
 };
 
-/// A place where a liar has just written something for a victim.
+/// A place where a liar writes something for a victim.
 class scene {
  public:
-  scene(const level& in, std::size_t liar, std::size_t victim, std::uint64_t number, bool has_board)
+  /// Made when dispatch `number` - 1 is combined, whose rows lie as those of the next.
+  scene(const level& in, std::size_t victim, std::uint64_t number, bool has_board)
       : in_{&in},
         liar_{in.place_of(liar)},
         victim_{in.place_of(victim)},
         number_{number},
         part_{windows.part(victim, in.window)},
-        board_{has_board ? windows.part(in.ranks[0], in.window) : part_} {}
+        board_{has_board ? windows.part(in.ranks[0], in.window) : part_} {
+    const std::size_t home = in.hands_on ? liar : liar_;
+    while (row_ < in.map.row_capacity && origin(row_)->rank != home) ++row_;
+  }
 
   [[nodiscard]] const level& in() const { return *in_; }
   [[nodiscard]] std::size_t victim() const { return victim_; }
@@ -173,12 +181,10 @@ class scene {
                 &count, in_->map.count_bytes);
   }
   [[nodiscard]] std::size_t blocks() const { return in_->geometry.blocks.count(rank_id{victim_}); }
-  /// The first row of the liar at the victim. Rows of a dispatch lie as those of the one before.
-  [[nodiscard]] std::size_t row(std::size_t origin_rank) const {
-    std::size_t row = 0;
-    while (row < in_->map.row_capacity && origin(row)->rank != origin_rank) ++row;
-    test::expect(row < in_->map.row_capacity, "the liar to send the victim a row");
-    return row;
+  /// The first row of the liar at the victim.
+  [[nodiscard]] std::size_t row() const {
+    test::expect(row_ < in_->map.row_capacity, "the liar to send the victim a row");
+    return row_;
   }
   [[nodiscard]] wire_origin* origin(std::size_t row) const {
     return at<wire_origin>(part_, in_->map.origins + row * sizeof(wire_origin));
@@ -186,7 +192,6 @@ class scene {
   [[nodiscard]] std::int32_t* experts(std::size_t row) const {
     return at<std::int32_t>(part_, in_->map.experts + row * in_->map.slot_bytes);
   }
-  [[nodiscard]] std::size_t liar() const { return liar_; }
 
  private:
   template <class T>
@@ -201,6 +206,7 @@ class scene {
   const level* in_;
   std::size_t liar_;
   std::size_t victim_;
+  std::size_t row_ = 0;
   std::uint64_t number_;
   std::span<std::byte> part_;
   std::span<std::byte> board_;
@@ -218,7 +224,7 @@ struct wrong_number {
 
 /// Every number of a level that peers write, with values below, just above and far above its
 /// bounds.
-std::vector<wrong_number> wrong_numbers(const level& in, bool rows_are_handed_on) {
+std::vector<wrong_number> wrong_numbers(const level& in) {
   const bool in_slots = in.geometry.has_slots();
   const phase with_counts = in_slots ? phase::rows : phase::counts;
   const auto text = [](const auto&... parts) { return test::detail::join(parts...); };
@@ -252,24 +258,21 @@ std::vector<wrong_number> wrong_numbers(const level& in, bool rows_are_handed_on
                    "a note of "});
   const auto add_origin = [&](std::string name, auto&& change, std::string says) {
     all.push_back({std::move(name), phase::rows,
-                   [=](const scene& at) {
-                     change(at, *at.origin(rows_are_handed_on ? at.row(1) : at.row(at.liar())));
-                   },
-                   std::move(says)});
+                   [=](const scene& at) { change(at, *at.origin(at.row())); }, std::move(says)});
   };
   for (const std::size_t rank : {std::size_t{8}, std::size_t{0xffff}})
     add_origin(
         text("home rank ", rank),
         [=](const scene&, wire_origin& origin) { origin.rank = static_cast<std::uint16_t>(rank); },
         text(" as one of rank ", rank));
-  if (!rows_are_handed_on)
+  if (!in.hands_on)
     add_origin(
         "home rank of the victim",
         [](const scene& at, wire_origin& origin) {
           origin.rank = static_cast<std::uint16_t>(at.victim());
         },
         " as one of rank ");
-  const std::size_t home_tokens = rows_are_handed_on ? tokens / 2 : tokens;
+  const std::size_t home_tokens = in.hands_on ? tokens / 2 : tokens;
   for (const std::size_t token : {home_tokens, std::size_t{0xffffffff}})
     add_origin(
         text("token ", token),
@@ -288,12 +291,11 @@ std::vector<wrong_number> wrong_numbers(const level& in, bool rows_are_handed_on
   for (const std::int32_t expert : {-2, local, std::numeric_limits<std::int32_t>::min(),
                                     std::numeric_limits<std::int32_t>::max()})
     all.push_back({text("expert ", expert), phase::rows,
-                   [=](const scene& at) { *at.experts(at.row(at.liar())) = expert; },
+                   [=](const scene& at) { *at.experts(at.row()) = expert; },
                    text(" for local expert ", expert)});
-  all.push_back(
-      {"an expert twice", phase::rows,
-       [=](const scene& at) { std::fill_n(at.experts(at.row(at.liar())), in.config.top_k, 0); },
-       " twice for local expert 0"});
+  all.push_back({"an expert twice", phase::rows,
+                 [=](const scene& at) { std::fill_n(at.experts(at.row()), in.config.top_k, 0); },
+                 " twice for local expert 0"});
   return all;
 }
 
@@ -304,8 +306,6 @@ test::scenario scenario_of(const exchange_config& config, std::size_t ranks) {
     made.inputs.push_back(oracle::make_input(made.shape, r, 4, oracle::routes::uniform, 11));
   return made;
 }
-
-constexpr std::size_t liar = 1;
 
 /// Dispatches, runs the experts and combines. Throws what the exchange throws.
 template <class Exchange>
@@ -333,22 +333,24 @@ void check_lie(const exchange_config& config, std::size_t ranks, const Layout& l
 #endif
         moe::exchange over{comm, own, int8_per_token{}, layout};
         do_round(over, from, comm.rank());
-        comm.barrier();
         const level in = level_of(over);
+        std::vector<scene> scenes;
         std::string trouble;
-        if (comm.rank().index() == liar)
+        if (comm.rank().index() == liar) {
+          for (const std::size_t victim : victims) scenes.emplace_back(in, victim, 2, has_board);
           planned = {.window = windows.part(liar, in.window).data(),
                      .first_signal = (wrong.when == phase::counts ? 0 : 1) * in.ranks.size(),
                      .signals = in.ranks.size(),
                      .value = 2,
                      .tell = [&] {
                        try {
-                         for (const std::size_t victim : victims)
-                           wrong.write(scene{in, liar, victim, 2, has_board});
+                         for (const scene& at : scenes) wrong.write(at);
                        } catch (const test::failure& problem) {
                          trouble = problem.what();
                        }
                      }};
+        }
+        comm.barrier();
         try {
           do_round(over, from, comm.rank());
           test::fail("nothing was thrown; ", trouble);
@@ -390,7 +392,7 @@ void check_lies(const exchange_config& config, std::size_t ranks,
   const level in{config,
                  moe::exchange<Transport, int8_per_token, Layout>::map_for(config, ranks, layout),
                  layout.geometry(config, ranks), std::vector<std::size_t>(ranks)};
-  for (const wrong_number& wrong : wrong_numbers(in, false))
+  for (const wrong_number& wrong : wrong_numbers(in))
     check_lie<Transport>(
         config, ranks, layout, victims, has_board,
         [&](auto& over) { return whole_level(over, layout, ranks); }, wrong);
@@ -414,7 +416,7 @@ std::array<level, 2> relay_levels(Exchange& over, const Layout& layout) {
                 far_geometry,
                 {1, 3},
                 2},
-          level{configs.near, over.map(), layout.geometry(configs.near, 2), {0, 1}}};
+          level{configs.near, over.map(), layout.geometry(configs.near, 2), {0, 1}, 1, true}};
 }
 
 template <class Layout>
@@ -425,7 +427,7 @@ void check_relay_lies(const exchange_config& config, const Layout& layout = {}) 
     std::vector<wrong_number> all;
     const int worst_status = test::threads_over<hosts>::run(4, [&](auto& comm) {
       moe::exchange over{comm, config, int8_per_token{}, layout};
-      if (comm.rank().index() == liar) all = wrong_numbers(level_of(over), which == 1);
+      if (comm.rank().index() == liar) all = wrong_numbers(level_of(over));
     });
     CHECK(worst_status == 0);
     const std::size_t victim = which == 0 ? 3 : 0;

@@ -66,7 +66,7 @@ class job {
   job(const job&) = delete;
   job& operator=(const job&) = delete;
   ~job() {
-    if (process_ == 0) return;
+    if (process_ <= 0) return;
     ::kill(process_, SIGKILL);  // Its ranks die with it.
     (void)test::status_of(process_);
   }
@@ -156,6 +156,7 @@ TEST_CASE("a rank that is stopped amid dispatches is named, and the job goes on 
   const auto group = seen.attach(are_dispatching);
   CHECK(group.size() == ranks);
   const pid_t process = group.read()[victim].process;
+  REQUIRE(process > 0);
   REQUIRE(::kill(process, SIGSTOP) == 0);
   const auto answer = await(group, [](auto& found) {
     return found.found == finding::stopped && found.waiters.size() == ranks - 1;
@@ -176,7 +177,9 @@ TEST_CASE("a rank that is killed is named, also after the others have ended beca
                               [&](peerbus::bootstrap& boot) { dispatch_until(boot, enough); });
   }};
   const auto group = seen.attach(are_dispatching);
-  REQUIRE(::kill(group.read()[victim].process, SIGKILL) == 0);
+  const pid_t process = group.read()[victim].process;
+  REQUIRE(process > 0);
+  REQUIRE(::kill(process, SIGKILL) == 0);
   const auto is_gone = [](auto& found) { return found.found == finding::gone; };
   CHECK(await(group, is_gone).culprits == places{victim});
   CHECK(seen.end() == 128 + SIGKILL);

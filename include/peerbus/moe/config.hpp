@@ -186,8 +186,8 @@ struct exchange_config {
   ///
   /// If a number is wrong, the dispatch throws `error` mismatch, with the rank that wrote it, the
   /// number and its bound, and the communicator of this rank is poisoned. No rank waits for it in
-  /// that batch: the dispatch of ranks that check too throws the same or `refused` with its text,
-  /// and so does the combine of ranks that do not. Ranks may differ in this.
+  /// that batch: their dispatch throws the same, if they find it too, or `refused` with its text,
+  /// or their combine of the batch does. Ranks may differ in this.
   /// Cost: 8 bytes of memory for each row that can arrive, 4 x top_k more in layouts by rank, and
   /// the counts of all ranks, each for `in_flight` batches. One more pass over the counts, and over
   /// these bytes of the rows that arrive.

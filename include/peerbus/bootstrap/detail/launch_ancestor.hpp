@@ -24,8 +24,8 @@ struct launch_ancestor {
 /// Returns the nearest ancestor of this process which shows that the launcher's `variables` are not
 /// meant for this process: it started with the same values, and it is a rank or such a shell. A
 /// wrapper between the launcher and this process is neither. A rank is known by its memory: each
-/// bootstrap of several processes maps a file that has peerbus in its name. What cannot be read in
-/// /proc is no sign.
+/// bootstrap of processes that a launcher started maps a file whose name begins with peerbus. What
+/// cannot be read in /proc is no sign.
 /// Cost: reads three files per ancestor that has the variables.
 std::optional<launch_ancestor> find_launch_ancestor(std::span<const char* const> variables);
 

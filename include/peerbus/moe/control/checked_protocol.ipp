@@ -13,13 +13,19 @@ inline bool refuse_found(const control_messages& messages, batch& checked, const
   return found && checked.refuse(refusal_of{messages.group().rank(), found});
 }
 
-/// Records that another rank has found something, which it says in its refusal of the next combine.
-/// It has announced its rows, but may have sent none. Returns whether there is such a rank.
-inline bool refuse_found_by_peer(const control_messages& messages, batch& checked,
-                                 const control_messages::step& this_step) {
-  const auto told = messages.refused({group_operation::combine, this_step.number, this_step.set,
-                                      control_messages::phase::outputs, checked.combines + 1});
-  return told && is_of_peer(told->why.reason) && checked.refuse(told);
+/// Records the finding of a rank that has sent no rows because of it, which raises its signal of
+/// rows further than to this step. Returns whether there is such a rank.
+inline bool refuse_withheld(const control_messages& messages, batch& checked,
+                            const control_messages::step& rows_step) {
+  const control_messages::step combine{group_operation::combine, rows_step.number, rows_step.set,
+                                       control_messages::phase::outputs, checked.combines + 1};
+  for (const rank_id peer : messages.group().peers()) {
+    if (messages.announced(rows_step, peer) <= rows_step.epoch) continue;
+    const verdict told = messages.verdict_of(combine, peer);
+    if (told.epoch == combine.epoch && is_of_peer(told.why.reason))
+      return checked.refuse(refusal_of{peer, told.why});
+  }
+  return false;
 }
 
 /// Returns the first rank whose signal of counts came without counts, or whose note has a wrong
@@ -66,7 +72,7 @@ PEERBUS_INLINE void checked_counts_first::receive(control_messages& messages, ba
                                                   const step& rows_step, deadline until,
                                                   std::span<std::int64_t> waited) const {
   counts_first::receive(messages, sent, rows_step, until, waited);
-  if (refuse_found_by_peer(messages, sent, rows_step)) return;
+  if (refuse_withheld(messages, sent, rows_step)) return;
   refuse_found(messages, sent,
                sent.checks->take_rows(sent.arriving, messages.local_set(rows_step)));
 }
@@ -75,8 +81,7 @@ PEERBUS_INLINE void checked_one_phase::receive(control_messages& messages, batch
                                                const step& rows_step, deadline until,
                                                std::span<std::int64_t> waited) const {
   messages.await_all(rows_step, until, {}, waited);
-  if (sent.refuse(messages.refused(rows_step)) || refuse_found_by_peer(messages, sent, rows_step))
-    return;
+  if (sent.refuse(messages.refused(rows_step))) return;
   refusal found = check_messages(messages, rows_step, false);
   if (!found)
     found = sent.checks->take_counts(

@@ -74,6 +74,10 @@ class control_messages {
   /// Raises this step's signal for all peers.
   void announce(const step& this_step);
 
+  /// Returns the epoch of the last step that `peer` has announced in the place of this step.
+  [[nodiscard]] std::uint64_t announced(const step& this_step, rank_id peer) const noexcept {
+    return board_.value(signal_of(this_step, peer));
+  }
   /// Returns whether all peers have announced the step. Does not wait.
   [[nodiscard]] bool all_came(const step& this_step) const noexcept;
   /// Waits until all peers have announced the step. Adds the waits to `waited`, unless it is empty.

@@ -237,10 +237,13 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::end_dispatch(
   if (!this_batch.refused) protocol_->receive(messages_, this_batch, this_step, until, waited);
   if (this_batch.refused) {
     if (is_of_peer(this_batch.refused.reason)) {
-      // Other ranks may have found nothing wrong. They shall not wait for this rank. They learn of
-      // it with its rows if they distrust too, else when they combine the batch.
+      // Other ranks may have found nothing wrong, and shall not wait for this rank. They learn of
+      // it when they combine the batch. If it sends no rows, it raises their signal further than to
+      // this dispatch, so that ranks that distrust too do not read any.
       refuse_combine(this_batch, this_batch.refused);
-      if (this_batch.reached == stage::counted) messages_.announce(this_step);
+      step without_rows = this_step;
+      without_rows.epoch += parts_.config.in_flight;
+      if (this_batch.reached == stage::counted) messages_.announce(without_rows);
     }
     messages_.require(this_step, protocol_->abandon(this_batch, parts_.path));
     return refusal_of{this_batch.refused_by, this_batch.refused};
