@@ -49,8 +49,8 @@ std::vector<peerbus::observed_group> attach_all(const std::vector<std::size_t>& 
       if (rank.process == 0 || !known.insert(rank.process).second) continue;
       try {
         add(all, rank.process);
-      } catch (const peerbus::error&) {
-        // It may have ended, or left the group. What is known of it is shown.
+      } catch (const peerbus::error&) {  // It has ended, or is another user's.
+        continue;
       }
     }
   return all;

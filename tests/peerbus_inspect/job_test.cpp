@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT
 // ctest: waits timeout=300
-#include <signal.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
