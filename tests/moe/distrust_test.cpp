@@ -329,7 +329,7 @@ void check_lie(const exchange_config& config, std::size_t ranks, const Layout& l
       [&](auto& comm) {
         exchange_config own = config;
 #ifndef PEERBUS_TEST_TRUSTS_PEERS  // Defined by hand, to see what the lies do.
-        own.distrust_peers = comm.rank().index() != liar;
+        own.distrust_peers = true;
 #endif
         moe::exchange over{comm, own, int8_per_token{}, layout};
         do_round(over, from, comm.rank());
@@ -563,6 +563,23 @@ TEST_CASE("distrust: levels of an exchange that relays") {
     check_relay_lies<moe::rank_major>(relayed);
     check_relay_lies<moe::slots>(relayed);
   }
+}
+
+TEST_CASE("distrust: ranks have learnt of it when weights are awaited") {
+  exchange_config relayed = config;
+  relayed.relay = moe::relay::always;
+  relayed.experts = 8;
+  relayed.weights_at_combine = true;
+  check_relay_lies<moe::compact>(relayed);
+}
+
+TEST_CASE("distrust: all ranks or none") {
+  CHECK(test::threads_over<direct>::run(2, [](auto& comm) {
+          exchange_config own = config;
+          own.distrust_peers = comm.rank().index() == 0;
+          test::expect_error(errc::mismatch, {"distrust_peers is 1 on rank 0 but 0 on rank 1"},
+                             [&] { moe::exchange over{comm, own, int8_per_token{}}; });
+        }) == 0);
 }
 
 TEST_CASE_TEMPLATE("distrust: what is checked is a copy", Transport, PEERBUS_TEST_TRANSPORTS) {

@@ -104,7 +104,7 @@ enum class ids_outside : std::uint8_t {
 };
 
 /// The sizes of an exchange. All ranks give equal configurations, except for `stream_from`,
-/// `between`, `replicas`, `other_ids` and `distrust_peers`.
+/// `between`, `replicas` and `other_ids`.
 struct exchange_config {
   std::size_t experts = 0;     ///< logical experts, which routing names; also fewer than ranks
   std::size_t hidden = 0;      ///< channels of a token; rows and outputs are multiples of 16 bytes
@@ -179,15 +179,15 @@ struct exchange_config {
   /// relay, which adds up the sums of groups (`automatic` is then `never`). docs/reproducibility.md
   /// says what a result then does not depend on. Costs nothing.
   bool same_bits = false;
-  /// Whether this rank checks every number that other ranks write for it and that becomes an index,
-  /// a count, an offset or a size, before it is used: counts of rows, origins, expert ids and the
-  /// sizes of notes. It checks copies that other ranks cannot change. The default believes them.
+  /// Whether ranks check every number that other ranks write for them and that becomes an index, a
+  /// count, an offset or a size, before it is used: counts of rows, origins, expert ids and the
+  /// sizes of notes. They check copies that other ranks cannot change. The default believes them.
   /// docs/security.md says what that promises.
   ///
-  /// If a number is wrong, the dispatch throws `error` mismatch, with the rank that wrote it, the
-  /// number and its bound, and the communicator of this rank is poisoned. No rank waits for it in
-  /// that batch: their dispatch throws the same, if they find it too, or `refused` with its text,
-  /// or their combine of the batch does. Ranks may differ in this.
+  /// If a number is wrong, the dispatch of the rank that reads it throws `error` mismatch, with the
+  /// rank that wrote it, the number and its bound, and its communicator is poisoned. No rank waits
+  /// for it in that batch: the dispatch or the combine of the others throws `refused` with that
+  /// text, unless they find the same.
   /// Cost: 8 bytes of memory for each row that can arrive, 4 x top_k more in layouts by rank, and
   /// the counts of all ranks, each for `in_flight` batches. One more pass over the counts, and over
   /// these bytes of the rows that arrive.

@@ -71,6 +71,10 @@ refusal peer_checks::check_counts(rank_id source, std::size_t bound) const noexc
                        largest, bound);
   }
   if (geometry_.by_rank) return {};
+  const expert_map& map = router_->map();
+  for (std::size_t b = 0; b < blocks; ++b)
+    if (counts[b] != 0 && map.logical(first_block_ + b) == vacant)
+      return refuse_peer(refusal_reason::vacant_place, source, first_block_ + b, counts[b], 0);
   // Each token sends a rank no more rows than it has slots, and than the rank has experts.
   std::size_t b = 0;
   for (const rank_id owner : all_ranks{ranks_}) {
@@ -165,10 +169,17 @@ PEERBUS_INLINE refusal peer_checks::check_experts(rank_id source, std::uint32_t 
     found.given = slots[wrong];
     return found;
   }
+  const expert_map& map = router_->map();
+  const std::size_t first = map.first(rank_);
   // A token names an expert once, and the index of uses has no room for more.
   for (std::size_t row = begin; row < end; ++row) {
     const auto mark = static_cast<std::uint32_t>(row + 1);
     for (std::size_t s = row * top_k_; s < (row + 1) * top_k_; ++s) {
+      if (const std::int32_t e = slots[s]; e != -1) {
+        const std::size_t place = first + static_cast<std::size_t>(e);
+        if (map.logical(place) == vacant)
+          return refuse_peer(refusal_reason::vacant_place, source, place, 0, 0);
+      }
       std::uint32_t& seen = seen_[static_cast<std::size_t>(slots[s] + 1)];
       if (seen == mark)
         return refuse_peer(refusal_reason::expert_again, source, row,

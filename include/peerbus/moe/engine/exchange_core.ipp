@@ -277,6 +277,7 @@ PEERBUS_INLINE void exchange_core::begin_combine(
 }
 
 PEERBUS_INLINE void exchange_core::refuse_combine(batch& this_batch, const refusal& why) {
+  if (parts_.config.weights_at_combine) messages_.announce(weights_step(this_batch));
   ++this_batch.combines;
   const step this_step = step_of(this_batch, phase::outputs);
   messages_.post_verdict(this_step, why, 0);

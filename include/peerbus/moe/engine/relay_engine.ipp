@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <type_traits>
 
 #include <peerbus/core/placed.hpp>
 #include <peerbus/core/text.hpp>
@@ -251,8 +252,23 @@ PEERBUS_INLINE refusal relay_engine::relayed(const level& by,
                                              const std::optional<refusal_of>& refused) noexcept {
   if (!refused) return {};
   refusal why = refused->why;
-  if (why.relayed_for == 0 && is_of_peer(why.reason) && why.slot < by.group->size())
-    why.slot = static_cast<std::uint32_t>(by.group->in_whole(rank_id{why.slot}).index());
+  if (why.relayed_for == 0 && is_of_peer(why.reason)) {
+    const auto in_whole = [&](auto& rank) {
+      if (static_cast<std::size_t>(rank) < by.group->size())
+        rank = static_cast<std::remove_reference_t<decltype(rank)>>(
+            by.group->in_whole(rank_id{static_cast<std::uint32_t>(rank)}).index());
+    };
+    const bool names_sender =
+        why.reason == refusal_reason::origin_rank && why.expected == std::int64_t{why.slot};
+    in_whole(why.slot);
+    if (why.reason == refusal_reason::rows_for_rank ||
+        why.reason == refusal_reason::rows_for_experts_of_rank)
+      in_whole(why.token);
+    if (names_sender) {
+      in_whole(why.given);
+      in_whole(why.expected);
+    }
+  }
   if (why.relayed_for == 0)
     why.relayed_for = static_cast<std::uint32_t>(1 + by.group->in_whole(refused->rank).index());
   return why;

@@ -40,6 +40,7 @@ PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
   values.push_back({"relay", describe(config.relay)});
   values.push_back({"weights_at_combine", std::uint64_t{config.weights_at_combine}});
   values.push_back({"same_bits", std::uint64_t{config.same_bits}});
+  values.push_back({"distrust_peers", std::uint64_t{config.distrust_peers}});
   values.push_back({"relay_sums", config.relay_sums == relay_sums::f32 ? "f32" : "bf16"});
   agree_with_tables(group, "exchange", values, tables, until, objection);
 }

@@ -53,11 +53,12 @@ enum class refusal_reason : std::uint32_t {
   origin_slot = 34,               ///< the slot of row `token`
   expert_of_row = 35,             ///< the local expert of a slot of row `token`
   expert_again = 36,              ///< a local expert that row `token` has twice
+  vacant_place = 37,              ///< rows for physical expert `token`, which is vacant
 };
 
 /// Returns whether a rank found the reason in what another rank wrote, not in its own input.
 constexpr bool is_of_peer(refusal_reason reason) noexcept {
-  return reason >= refusal_reason::counts_missing && reason <= refusal_reason::expert_again;
+  return reason >= refusal_reason::counts_missing && reason <= refusal_reason::vacant_place;
 }
 
 /// The reason why a rank refuses an operation. A rank sends it to its peers, so that all ranks

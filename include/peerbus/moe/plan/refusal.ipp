@@ -111,6 +111,8 @@ PEERBUS_ERROR_PATH std::string describe(const refusal& why) {
     case refusal_reason::expert_again:
       return concat({peer_sent, "row ", why.token, " twice for local expert ", why.given,
                      ", expected different experts within a token"});
+    case refusal_reason::vacant_place:
+      return concat({peer_sent, "rows for physical expert ", why.token, ", which is vacant"});
   }
   return "an unknown reason";
 }
