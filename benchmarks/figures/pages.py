@@ -24,7 +24,7 @@ REASONS = {
     "rule": "computed, not measured",
     "published": "a figure of somebody else",
 }
-NUMBER = r"(?<![\w.])(?<!\^-)(?:\d{2,3}(?: \d{3})+|\d+(?:\.\d+)?)(?![\d]|\.\d)"
+NUMBER = r"(?<![\w.])(?<!\^-)(?:\d{1,3}(?: \d{3})+|\d+)(?:\.\d+)?(?![\d]|\.\d)"
 FIGURE = re.compile(NUMBER + r"(?:<sup>\w+</sup>)?")
 UNIT = r"(?:[num]s|[µμ]s|s|seconds?|minutes?|(?:milli|micro|nano)seconds?|[GMk]B/s|[GM]b/s|[GMK]iB/s|x|times|%)(?![\w/])"
 TIME = re.compile(f"({NUMBER})[ \n]?{UNIT}")
@@ -230,10 +230,10 @@ def check(root, record):
 
 
 def write(root, record):
-    """Writes the figures of the record into the pages; returns those that changed."""
+    """Writes the figures of the record into the pages that have no other problem; returns those that changed."""
     changed = []
     for path, page in pages_of(root, record).items():
-        if (text := page.filled()) != page.text:
+        if not page.problems and (text := page.filled()) != page.text:
             path.write_text(text)
             changed.append(path)
     return changed

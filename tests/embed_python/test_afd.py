@@ -6,6 +6,7 @@ attention_apart.py."""
 import os
 import subprocess
 import sys
+import time
 import types
 import unittest
 
@@ -147,30 +148,60 @@ def serve():
 
 
 def refuse():
-    """Bad arguments of one attention rank."""
+    """Bad arguments of attention rank 0, and of the FFN rank."""
     rank = Rank(timeout=10, ubatches=1)
     from peerbus.engines.afd import PeerbusAFDConnector
-    connector = rank.connector
+    connector, x = rank.connector, numpy.zeros([1, HIDDEN], "u2")
+    good = dict(topk_ids=numpy.arange(TOP_K)[None], topk_weights=numpy.ones([1, TOP_K], "f4"))
     if rank.is_ffn:
-        raises(RuntimeError, "on an ffn rank", connector.send_attn_output, numpy.zeros([1, HIDDEN], "u2"),
-               rank.context(0, 0, 1), topk_ids=numpy.zeros([1, TOP_K], int), topk_weights=numpy.ones([1, TOP_K], "f4"))
-        raises(peerbus.Refused, "rank 0", connector.recv_attn_output)
+        raises(RuntimeError, "on an ffn rank", connector.send_attn_output, x, rank.context(0, 0, 1), **good)
     else:
         raises(RuntimeError, "on an attention rank", connector.recv_attn_output)
         raises(RuntimeError, "nothing was sent", connector.recv_ffn_output, None)
-        raises(ValueError, "has 2 rows, expected total_tokens of the context, 1", connector.send_attn_output,
-               numpy.zeros([2, HIDDEN], "u2"), rank.context(0, 0, 1))
-        raises(ValueError, "expected both", connector.send_attn_output, numpy.zeros([1, HIDDEN], "u2"),
-               rank.context(0, 0, 1))
-        arguments = numpy.zeros([1, HIDDEN], "u2"), rank.context(0, 0, 1)
-        ids = numpy.arange(TOP_K)[None] + (EXPERTS if rank.role_rank == 0 else 0)
-        routing = dict(topk_ids=ids, topk_weights=numpy.ones([1, TOP_K], "f4"))
-        if rank.role_rank == 0:
-            raises(peerbus.InvalidArgument, "expert", connector.send_attn_output, *arguments, **routing)
+    for kind, text, tokens, routing in (
+            (ValueError, "has 2 rows, expected total_tokens of the context, 1", numpy.zeros([2, HIDDEN], "u2"), good),
+            (ValueError, "expected both", x, {}),
+            (peerbus.InvalidArgument, f"expert id {EXPERTS}", x, dict(good, topk_ids=good["topk_ids"] + EXPERTS))):
+        if rank.is_ffn:
+            raises(peerbus.Refused, "rank 0", connector.recv_attn_output)
+        elif rank.role_rank == 0:
+            raises(kind, text, connector.send_attn_output, tokens, rank.context(0, 0, 1), **routing)
         else:
-            connector.send_attn_output(*arguments, **routing)
-            raises(peerbus.Refused, "rank 0", connector.recv_ffn_output, arguments[0])
-    rank.run_ffn(1, 1) if rank.is_ffn else rank.run_attention(1, 1)  # It goes on.
+            connector.send_attn_output(x, rank.context(0, 0, 1), **good)
+            raises(peerbus.Refused, "rank 0", connector.recv_ffn_output, x)
+        rank.run_ffn(1, 1) if rank.is_ffn else rank.run_attention(1, 1)  # It goes on.
+    if rank.is_ffn:
+        payload = connector.recv_attn_output()
+        raises(peerbus.InvalidArgument, "ffn_output are [9, 128], expected [6, 128]", connector.send_ffn_output,
+               numpy.zeros([9, HIDDEN], "u2"), payload.context)
+    else:
+        connector.send_attn_output(x, rank.context(0, 0, 1), **good)
+        raises(peerbus.Refused, "rank 2", connector.recv_ffn_output, x)
+    rank.run_ffn(1, 1) if rank.is_ffn else rank.run_attention(1, 1)
+    if rank.is_ffn:  # A wrong place for the sums.
+        payload = connector.recv_attn_output()
+        connector.send_ffn_output(payload.hidden_states, payload.context)
+    else:
+        connector.send_attn_output(x, rank.context(0, 0, 1), **good)
+        raises(peerbus.InvalidArgument if rank.role_rank == 0 else peerbus.Refused,
+               "out is [2, " if rank.role_rank == 0 else "rank 0", connector.recv_ffn_output,
+               numpy.zeros([2 - rank.role_rank, HIDDEN], "u2"))
+    rank.run_ffn(LAYERS, 1) if rank.is_ffn else rank.run_attention(LAYERS, 1)
+    plane = connector.control_plane
+    if rank.is_ffn:
+        raises(peerbus.Refused, "could not say what the step is", plane.recv_dp_metadata_list)
+    elif rank.role_rank == 0:
+        raises(AttributeError, "dp_metadata_list", plane.send_dp_metadata_list, None)
+    else:
+        raises(peerbus.Refused, "could not say", plane.send_dp_metadata_list, None)
+    if rank.is_ffn:
+        payload = connector.recv_attn_output()
+        connector.close()
+        raises(RuntimeError, "before init_afd_connector", connector.send_ffn_output, payload.hidden_states,
+               payload.context)
+    else:
+        connector.send_attn_output(x, rank.context(0, 0, 1), **good)
+        raises((peerbus.PeerDead, peerbus.Unreachable), "rank 2", connector.recv_ffn_output, x)
     config, afd_config = configs(1, 1, "router", True)
     raises(ValueError, "role is 'router'", PeerbusAFDConnector, 0, 0, config, afd_config, 0)
     config, afd_config = configs(2, 0, "attention", True)
@@ -180,6 +211,31 @@ def refuse():
            afd_config, 1)
     config, afd_config = configs(2, 1, "ffn", True, core_num=8)
     raises(ValueError, "has 'core_num', expected codec", PeerbusAFDConnector, 0, 0, config, afd_config, 0)
+
+
+def receive_ahead():
+    """An FFN rank receives two micro-batches before it sends one, and waits for the first step for longer than
+    a call may take."""
+    rank = Rank(timeout=2)
+    connector = rank.connector
+    if not rank.is_ffn:
+        time.sleep(3)
+        connector.control_plane.send_dp_metadata_list(
+            types.SimpleNamespace(is_graph_capturing=False, is_warmup=False, dp_metadata_list={}))
+        sent = [rank.send(0, 0), rank.send(0, 1)]
+        connector.recv_ffn_output(sent[0][0], 0)
+        sent.append(rank.send(1, 0))
+        connector.recv_ffn_output(sent[1][0], 1)
+        connector.recv_ffn_output(sent[2][0], 0)
+        for given, wanted in sent:
+            numpy.testing.assert_array_equal(widened(given), wanted)
+    else:
+        connector.control_plane.recv_dp_metadata_list()
+        payloads = [connector.recv_attn_output(0), connector.recv_attn_output(1)]
+        for layer, payload in ((0, payloads[0]), (0, payloads[1]), (1, None)):
+            payload = payload or connector.recv_attn_output(0)
+            rows = widened(payload.hidden_states) * factor(layer)
+            connector.send_ffn_output(bf16(rows), payload.context)
 
 
 class AFDTest(unittest.TestCase):
@@ -203,6 +259,9 @@ class AFDTest(unittest.TestCase):
 
     def test_bad_arguments(self):
         self.run_split(refuse, 2, 1, True)
+
+    def test_receive_ahead(self):
+        self.run_split(receive_ahead, 1, 1, False)
 
     def test_methods(self):
         from peerbus.engines import afd

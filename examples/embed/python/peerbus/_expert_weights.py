@@ -22,7 +22,8 @@ class ExpertWeights(c.Object):
     `tensors` has an entry for each tensor of an expert, such as weights and their scales: (dtype, shape), or
     a number of bytes. All tensors of an expert move together. `spare` is the number of experts that a rank can
     take in before it gives up others, each of which takes the memory of an expert; with more, moves take fewer
-    rounds. `slice_bytes` are the most bytes of one put. If arguments are bad on a rank, all raise.
+    rounds. `slice_bytes` are the most bytes of one put. If one of these is bad on a rank, all raise; something
+    else than an exchange, or a bad `timeout`, is refused on this rank alone.
 
         weights.begin(physical_to_logical)  # then, while serving:
         weights.advance(1 << 20)            # after each batch
@@ -103,7 +104,9 @@ class ExpertWeights(c.Object):
         combined. If `replicas` is None, each exchange chooses as the first did before.
 
         If an expert came damaged, if a batch is not combined, or if `replicas` is bad on a rank, all ranks
-        raise `Error`, and the experts stay where they are. After a damaged expert, `abandon` the moves.
+        raise `Error`, and the experts stay where they are. After a damaged expert, `abandon` the moves. Of several
+        exchanges some may have the new map then: give them that of `physical_to_logical` again, by
+        `install_experts`.
         Arguments that are no exchanges are refused on this rank alone, before anything else."""
         for exchange in exchanges:
             _require_exchange(exchange)
@@ -122,9 +125,11 @@ class ExpertWeights(c.Object):
         except Exception:
             c.check_refusal(call(c.ReplicaChoice(policy=len(REPLICA_POLICIES))))
             raise
+        before = self.physical_to_logical
         c.check(call(structure))
-        for exchange in exchanges:
-            exchange._choice = choice
+        if not numpy.array_equal(before, self.physical_to_logical):  # Otherwise nothing was installed.
+            for exchange in exchanges:
+                exchange._choice = choice
         return is_over.value == 1
 
     @property

@@ -214,8 +214,8 @@ PEERBUS_API peerbus_code peerbus_exchange_resume(peerbus_exchange *exchange, int
 
 /**
  * Gives the experts other places, between two batches. Collective, with the same table on all ranks.
- * `physical_to_logical` and `replicas` are as in `peerbus_exchange_config`, and each rank keeps its number
- * of places. The caller moves the weights. Tickets and rows of earlier dispatches are not used any more.
+ * `physical_to_logical`, which is not NULL, and `replicas` are as in `peerbus_exchange_config`, and each rank
+ * keeps its number of places. The caller moves the weights. Tickets and rows of earlier dispatches are not used any more.
  * Cost: an agreement; no memory of windows.
  * Errors, on all ranks, which keep their experts: PEERBUS_INVALID_ARGUMENT for an impossible table or
  * choice, or if a batch is between its dispatch and its combine; PEERBUS_MISMATCH, with the entry and the

@@ -10,6 +10,7 @@ import dataclasses
 import importlib.util
 import json
 import sys
+import weakref
 from typing import Any
 
 import numpy
@@ -87,35 +88,34 @@ class _GroupedRows:
     """The rows of a batch of layout slots, once for each local expert of a token, in the order of experts.
     `group_list` has the rows of each local expert, `sources` those of each rank."""
 
-    def __init__(self, batch, ranks, local_experts):
-        self.batch, self._shape = batch, batch.outputs.shape
+    def __init__(self, dispatcher, batch):
+        self.dispatcher, self.batch, self._shape = dispatcher, batch, batch.outputs.shape
         experts = numpy.asarray(batch.slot_experts)
         at, slot = numpy.nonzero(experts >= 0)
         order = numpy.argsort(experts[at, slot], kind="stable")  # Of a rank's tokens and ranks in order.
         self._at, self._slot = at[order], slot[order]
         self._weights = numpy.asarray(batch.slot_weights)[self._at, self._slot]
-        self.group_list = numpy.bincount(experts[at, slot], minlength=local_experts)
-        self.sources = numpy.bincount(at // self._shape[1], minlength=ranks)
+        self.group_list = numpy.bincount(experts[at, slot], minlength=dispatcher.local_experts)
+        self.sources = numpy.bincount(at // self._shape[1], minlength=dispatcher.comm.size)
 
     def of(self, values):
         """Returns the rows of [R, B, ...]."""
         return values.reshape(-1, values.shape[-1])[self._at]
 
-    def send_back(self, outputs):
-        """Begins the combine of `outputs`, [N, H], as weighted sums over the local experts of each token, in
-        float32 in the order of its slots, rounded once."""
+    def place(self, outputs):
+        """Puts `outputs`, [N, H], where attention ranks read them: as weighted sums over the local experts of
+        each token, in float32 in the order of its slots, rounded once."""
         shape = [len(self._at), self._shape[2]]
-        given, target = bits_of(outputs, "ffn_output", shape), bits_of(self.batch.outputs, "outputs", self._shape)
-        target = target.reshape(-1, shape[1])
+        given = bits_of(outputs, "ffn_output", shape)
+        target = bits_of(self.batch.outputs, "outputs", self._shape).reshape(-1, shape[1])
         if (self._weights == 1).all() and len(numpy.unique(self._at)) == shape[0]:
             target[self._at] = given
-        else:
-            sums = numpy.zeros(target.shape, numpy.float32)
-            for slot in numpy.unique(self._slot):
-                own = self._slot == slot
-                sums[self._at[own]] += self._weights[own, None] * from_bf16(given[own])
-            target[self._at] = to_bf16(sums[self._at])
-        self.batch.send_back()
+            return
+        sums = numpy.zeros(target.shape, numpy.float32)
+        for slot in numpy.unique(self._slot):
+            own = self._slot == slot
+            sums[self._at[own]] += self._weights[own, None] * from_bf16(given[own])
+        target[self._at] = to_bf16(sums[self._at])
 
 
 _IDLE_SECONDS = 1800  # For which FFN ranks wait for a step.
@@ -132,23 +132,30 @@ class PeerbusAFDControlPlane(AFDControlPlane):
     ranks send, and all FFN ranks receive."""
 
     def __init__(self, connector):
-        self._connector = connector
+        self._connector = weakref.ref(connector)
 
     def update_state_from_dp_metadata(self, payload):
         """Does nothing: sizes travel with the tokens."""
 
     def send_dp_metadata_list(self, payload):
         """Attention ranks: begins a step."""
-        stages = {str(stage): {"num_tokens_across_dp_cpu": numpy.asarray(data.num_tokens_across_dp_cpu).tolist(),
-                               "max_tokens_across_dp_cpu": int(data.max_tokens_across_dp_cpu)}
-                  for stage, data in payload.dp_metadata_list.items()}
-        text = json.dumps({"dp_metadata_list": stages, "is_graph_capturing": bool(payload.is_graph_capturing),
-                           "is_warmup": bool(payload.is_warmup)})
-        self._connector.tell(text.encode())
+        self._connector().tell(lambda: self._encode(payload))
+
+    @staticmethod
+    def _encode(payload):
+        def counts(data):
+            ranks = numpy.asarray(data.num_tokens_across_dp_cpu).ravel().tolist()
+            most = data.max_tokens_across_dp_cpu
+            return {"num_tokens_across_dp_cpu": ranks,
+                    "max_tokens_across_dp_cpu": max(ranks, default=0) if most is None else int(most)}
+        return json.dumps({
+            "dp_metadata_list": {str(stage): counts(data) for stage, data in payload.dp_metadata_list.items()},
+            "is_graph_capturing": bool(payload.is_graph_capturing), "is_warmup": bool(payload.is_warmup)}).encode()
 
     def recv_dp_metadata_list(self):
-        """FFN ranks: waits for the next step, up to half an hour, and returns its `AFDControlPayload`."""
-        told = json.loads(self._connector.tell())
+        """FFN ranks: waits for the next step, up to half an hour, and returns its `AFDControlPayload`. Raises
+        `Refused` if attention rank 0 had none to tell."""
+        told = json.loads(self._connector().tell(None))
         stages = {int(stage): AFDDPMetadata(data["num_tokens_across_dp_cpu"], data["max_tokens_across_dp_cpu"])
                   for stage, data in told["dp_metadata_list"].items()}
         return AFDControlPayload(stages, told["is_graph_capturing"], told["is_warmup"])
@@ -216,6 +223,7 @@ class PeerbusAFDConnector(AFDConnectorBase):
         # Batches by stage, oldest first; and those that FFN ranks have sent back, which are finished when
         # the library needs their place.
         self._under_way, self._sent_back = collections.defaultdict(collections.deque), collections.deque()
+        self._received = 0  # Batches whose outputs FFN ranks have not sent.
 
     @classmethod
     def parse_extra_config(cls, raw):
@@ -236,16 +244,21 @@ class PeerbusAFDConnector(AFDConnectorBase):
         if self.is_initialized:
             return
         extra = self.extra_info
-        self._comm = Communicator(self.world_rank, self.attn_size + self.ffn_size, self.afd_config.port,
-                                  timeout=extra["timeout"], host=extra["host"], secret=extra["secret"],
-                                  address=self.afd_config.host if extra["secret"] else None)
+        comm = Communicator(self.world_rank, self.attn_size + self.ffn_size, self.afd_config.port,
+                            timeout=extra["timeout"], host=extra["host"], secret=extra["secret"],
+                            address=self.afd_config.host if extra["secret"] else None)
         few, more = divmod(self._experts, self.ffn_size)
         config = self.vllm_config
-        self._dispatcher = TokenDispatcher(
-            self._comm, self._experts, self.hidden_size,
-            config.scheduler_config.max_num_batched_tokens,
-            in_flight=max(1, config.parallel_config.num_ubatches), timeout=extra["timeout"],
-            experts_of_rank=[0] * self.attn_size + [few + (i < more) for i in range(self.ffn_size)])
+        try:
+            dispatcher = TokenDispatcher(
+                comm, self._experts, self.hidden_size, config.scheduler_config.max_num_batched_tokens,
+                in_flight=max(1, config.parallel_config.num_ubatches), timeout=extra["timeout"],
+                experts_of_rank=[0] * self.attn_size + [few + (i < more) for i in range(self.ffn_size)])
+            comm.broadcast(numpy.zeros(1, numpy.int64), 0)  # So that `tell` need not meet the ranks.
+        except BaseException:
+            comm.destroy()
+            raise
+        self._comm, self._dispatcher = comm, dispatcher
 
     def close(self):
         """Leaves the other ranks, and releases the memory of the library, in which rows lie. Does nothing
@@ -257,12 +270,24 @@ class PeerbusAFDConnector(AFDConnectorBase):
             comm.destroy()
         self._under_way.clear()
         self._sent_back.clear()
+        self._received = 0
 
-    def tell(self, text=None):
-        """Collective: returns the text of attention rank 0."""
+    def tell(self, make):
+        """Collective: returns the bytes that `make()` returns on attention rank 0. What it raises there, the
+        others learn as `Refused`."""
         self._require_initialized("the control plane")
-        size = numpy.array([len(text or b"")], numpy.int64)
+        text, problem, size = b"", None, numpy.zeros(1, numpy.int64)
+        if self.world_rank == 0:
+            try:
+                text = make()
+                size[0] = len(text)
+            except Exception as found:
+                problem, size[0] = found, -1
         self._comm.broadcast(size, 0, _IDLE_SECONDS)
+        if problem is not None:
+            raise problem
+        if size[0] < 0:
+            raise c.Refused(8, "attention rank 0 could not say what the step is")
         told = numpy.empty(int(size[0]), numpy.uint8)
         if self.world_rank == 0:
             told[:] = numpy.frombuffer(text, numpy.uint8)
@@ -272,27 +297,33 @@ class PeerbusAFDConnector(AFDConnectorBase):
         if not self.is_initialized:
             raise RuntimeError(f"{name} was called before init_afd_connector")
 
-    def _send(self, name, is_ffn, x, topk_ids, topk_weights):
+    def _require(self, name, is_ffn):
         self._require_initialized(name)
         if is_ffn != self._is_ffn:
             raise RuntimeError(f"{name} was called on an {self.afd_config.role} rank")
+
+    def _send(self, x, topk_ids, topk_weights):
         return self._dispatcher.send("slots", x, topk_ids, topk_weights, self.extra_info["codec"])
 
     def send_attn_output(self, hidden_states, context, topk_ids=None, topk_weights=None, **_):
         """Attention ranks: sends tokens, [T, H] bfloat16, which must not change until `recv_ffn_output` has
         returned. Waits for no rank, but the first one. `topk_ids` int32 or int64 and `topk_weights` float32
         are [T, K] if attention computes the gate, and are not read otherwise."""
-        count = hidden_states.shape[0]
-        if context.metadata.total_tokens != count:
-            raise ValueError(f"hidden_states has {count} rows, expected total_tokens of the context, "
-                             f"{context.metadata.total_tokens}")
-        if not self._routes:
-            topk_ids, topk_weights = self._dealt(count), numpy.ones([count, 1], numpy.float32)
-        elif topk_ids is None or topk_weights is None:
-            raise ValueError("send_attn_output was given no topk_ids and topk_weights, expected both, as "
-                             "compute_gate_on_attention is true")
-        batch = self._send("send_attn_output", False, hidden_states, topk_ids, topk_weights)
-        self._under_way[context.metadata.stage_idx].append(batch)
+        self._require("send_attn_output", False)
+        try:
+            count = hidden_states.shape[0]
+            if context.metadata.total_tokens != count:
+                raise ValueError(f"hidden_states has {count} rows, expected total_tokens of the context, "
+                                 f"{context.metadata.total_tokens}")
+            if not self._routes:
+                topk_ids, topk_weights = self._dealt(count), numpy.ones([count, 1], numpy.float32)
+            elif topk_ids is None or topk_weights is None:
+                raise ValueError("send_attn_output was given no topk_ids and topk_weights, expected both, as "
+                                 "compute_gate_on_attention is true")
+        except Exception:
+            self._dispatcher.refuse_dispatch("slots", self._nothing[1], self.extra_info["codec"])
+            raise
+        self._under_way[context.metadata.stage_idx].append(self._send(hidden_states, topk_ids, topk_weights))
 
     def _dealt(self, count):
         """Returns the FFN rank of each token, [T, 1]."""
@@ -312,11 +343,12 @@ class PeerbusAFDConnector(AFDConnectorBase):
     def recv_attn_output(self, ubatch_idx=0, layer_idx=0, **_):
         """FFN ranks: waits for the tokens of all attention ranks. Returns an `AFDA2FTransferPayload`, whose
         rows lie in the order of experts, attention ranks and tokens."""
-        if self._dispatcher is not None and len(self._sent_back) == self._dispatcher.in_flight:
-            self._sent_back.popleft().finish()
-        batch = self._send("recv_attn_output", True, *self._nothing)
-        batch.receive()
-        rows = _GroupedRows(batch, self._comm.size, self._dispatcher.local_experts)
+        self._require("recv_attn_output", True)
+        while self._sent_back and self._received + len(self._sent_back) >= self._dispatcher.in_flight:
+            self._finish(self._sent_back.popleft())
+        batch = self._send(*self._nothing).receive()
+        self._received += 1
+        rows = _GroupedRows(self._dispatcher, batch)
         context = AFDTransferContext(
             AFDTransferMetadata(layer_idx, ubatch_idx, rows.sources[:self.attn_size].tolist()),
             PeerbusTransferState(like(batch.rows, rows.group_list), 
@@ -326,9 +358,28 @@ class PeerbusAFDConnector(AFDConnectorBase):
     def send_ffn_output(self, ffn_output, context, **_):
         """FFN ranks: sends the outputs of the rows of `context`, [N, H] bfloat16, unweighted. Waits for no
         rank."""
+        self._require("send_ffn_output", True)
         rows = context.states.rows
-        rows.send_back(ffn_output)
+        if rows.dispatcher is not self._dispatcher:
+            raise RuntimeError("send_ffn_output was given a context of a connector that is closed")
+        self._received -= 1
         self._sent_back.append(rows.batch)
+        try:
+            rows.place(ffn_output)
+        except Exception as problem:
+            rows.batch.refuse_combine(problem)
+            raise
+        rows.batch.send_back()
+
+    @staticmethod
+    def _finish(batch):
+        """Finishes a batch of an FFN rank, which has no tokens in it. If a rank refused it, that rank says
+        so."""
+        try:
+            batch.finish()
+        except Exception:
+            if batch.stage != "received":
+                raise
 
 
 def register():

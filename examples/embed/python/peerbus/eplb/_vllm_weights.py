@@ -11,7 +11,7 @@ import hashlib
 import numpy
 
 from .. import Communicator, Error, InvalidArgument
-from .._tensors import array_of, empty_like
+from .._tensors import Given, array_of, empty_like, has_gaps, require_writable
 
 try:
     from vllm.distributed.eplb.eplb_communicator import EplbCommunicator as _Base
@@ -45,7 +45,7 @@ class EplbCommunicator(_Base):
         `src_rank`."""
         self._recvs.append((src_rank, expert_id, _listed(tensors)))
 
-    def execute(self):
+    def execute(self, old_indices=None):
         """Makes the transfers that were added. The sources may then be written, and the targets are filled. A
         rank to which nothing was added need not call."""
         sends, recvs = ([(tensor, peer) for peer, _, tensors in sorted(added, key=lambda each: each[:2])
@@ -82,8 +82,8 @@ def rearrange_expert_weights_inplace(old_global_expert_indices, new_global_exper
     tells for each rank before a change of their number its rank afterwards, or -1. With `is_profile` nothing
     happens. Transfers are made at once, also with `enable_migration_batching`.
 
-    If arguments are wrong on a rank, or tables or tensors differ between ranks, all ranks raise `Error` and
-    nothing is written."""
+    If arguments are wrong on a rank, or tables or tensors differ between ranks, all ranks raise and nothing is
+    written, except that a `communicator` of another kind is refused on its rank alone."""
     if is_profile:
         return
     if communicator is None:
@@ -96,7 +96,10 @@ def rearrange_expert_weights_inplace(old_global_expert_indices, new_global_exper
                        expert_weights, expert_buffer)
     except Exception as found:
         problem = found
-    _agree(communicator.comm, problem, moves)
+    try:
+        _agree(communicator.comm, problem, moves)
+    finally:
+        del problem  # Which would keep this frame, and with it the communicator.
     for layer in range(len(moves.old)):
         moves.carry_out(layer, communicator)
 
@@ -131,6 +134,12 @@ class _Moves:
             expert_buffer)
         expected = [_kind(tensor) for tensor in self.buffer]
         for layer, tensors in enumerate(self.weights):
+            for tensor in (*tensors, *self.buffer):
+                view = Given(tensor, "expert_weights")
+                require_writable(view, "expert_weights or expert_buffer")
+                if has_gaps(view.tensor):
+                    raise InvalidArgument(1, f"a tensor of layer {layer} or of expert_buffer has gaps, expected "
+                                             "contiguous ones")
             if [_kind(tensor) for tensor in tensors] != expected:
                 raise InvalidArgument(1, f"the tensors of layer {layer} are {[_kind(each) for each in tensors]}, "
                                          f"expected those of the buffer, {expected}")
