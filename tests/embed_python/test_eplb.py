@@ -664,7 +664,7 @@ class Tests(unittest.TestCase):
             "old_global_expert_indices", "new_global_expert_indices", "expert_weights", "expert_buffer", "ep_group",
             "communicator", "is_profile", "rank_mapping", "enable_migration_batching"])
         for method, names in (("add_send", ["tensors", "dst_rank", "expert_id"]),
-                              ("add_recv", ["tensors", "src_rank", "expert_id"]), ("execute", []),
+                              ("add_recv", ["tensors", "src_rank", "expert_id"]), ("execute", ["old_indices"]),
                               ("set_transfer_context", ["old_indices", "layer_idx", "perf_context"]),
                               ("set_stream", ["cuda_stream"])):
             found = inspect.signature(getattr(vllm.EplbCommunicator, method)).parameters

@@ -11,7 +11,8 @@ import hashlib
 import numpy
 
 from .. import Communicator, Error, InvalidArgument
-from .._tensors import Given, array_of, empty_like, has_gaps, require_writable
+from .._operands import Operand
+from .._tensors import array_of, empty_like, has_gaps, require_writable
 
 try:
     from vllm.distributed.eplb.eplb_communicator import EplbCommunicator as _Base
@@ -135,7 +136,7 @@ class _Moves:
         expected = [_kind(tensor) for tensor in self.buffer]
         for layer, tensors in enumerate(self.weights):
             for tensor in (*tensors, *self.buffer):
-                view = Given(tensor, "expert_weights")
+                view = Operand(tensor, "expert_weights")
                 require_writable(view, "expert_weights or expert_buffer")
                 if has_gaps(view.tensor):
                     raise InvalidArgument(1, f"a tensor of layer {layer} or of expert_buffer has gaps, expected "
