@@ -38,6 +38,14 @@ inline standing standing_of(const peerbus::observed_rank& rank) {
   return rank.latest && !rank.latest->is_over ? standing::waits : standing::busy;
 }
 
+/// Returns the place of a phase among those of its operation, in the order of time.
+inline int place_of(peerbus::operation_phase phase) noexcept {
+  using peerbus::operation_phase;
+  // Late weights travel before the outputs that they weight.
+  if (phase == operation_phase::weights) return static_cast<int>(operation_phase::outputs);
+  return static_cast<int>(phase) + (phase == operation_phase::outputs ? 1 : 0);
+}
+
 /// Returns the order in which a rank comes to two waits, if their names and numbers tell it.
 inline std::optional<std::strong_ordering> order_of(const peerbus::group_wait& a,
                                                     const peerbus::group_wait& b) {
@@ -46,21 +54,26 @@ inline std::optional<std::strong_ordering> order_of(const peerbus::group_wait& a
     return wait.operation == group_operation::dispatch ||
            wait.operation == group_operation::combine;
   };
-  const bool are_comparable =
-      a.operation == b.operation || (is_of_exchange(a) && is_of_exchange(b));
+  // With several batches in flight, the combine of one comes before or after the next dispatch.
+  const bool are_comparable = a.operation == b.operation ||
+                              (is_of_exchange(a) && is_of_exchange(b) && a.number == b.number);
   // A signal has a value instead of a number, and an allgather has none.
   if (!are_comparable || a.number == 0 || a.operation == group_operation::signal)
     return std::nullopt;
   if (a.number != b.number) return a.number <=> b.number;
   if (a.operation != b.operation) return a.operation <=> b.operation;
-  return a.phase <=> b.phase;
+  return place_of(a.phase) <=> place_of(b.phase);
 }
 
 /// Returns whether `other` is known to have come to the operation in which `waiter` waits.
 inline bool has_reached(const peerbus::observed_rank& other, const peerbus::observed_rank& waiter) {
   if (!other.latest) return false;
-  if (const auto order = order_of(other.latest->wait, waiter.latest->wait)) return *order >= 0;
-  return !other.latest->is_over && other.latest->wait == waiter.latest->wait;
+  const peerbus::group_wait& theirs = other.latest->wait;
+  const peerbus::group_wait& awaited = waiter.latest->wait;
+  // A rank that is done with another operation may have called that of another exchange.
+  if (other.latest->is_over && theirs.operation != awaited.operation) return false;
+  if (const auto order = order_of(theirs, awaited)) return *order >= 0;
+  return !other.latest->is_over && theirs == awaited;
 }
 
 /// The reason why the ranks of a group wait, the worst last.
@@ -118,6 +131,14 @@ inline diagnosis diagnose(const std::vector<peerbus::observed_rank>& ranks, bool
     longest = std::max(longest, ranks[i].latest->since);
     for (std::size_t j = 0; j < ranks.size(); ++j)
       if (j != i && parts[j] != standing::left && !has_reached(ranks[j], ranks[i])) {
+        result.waits_for[i].push_back(j);
+        is_awaited[j] = true;
+      }
+    if (!result.waits_for[i].empty() || ranks[i].latest->since < patience) continue;
+    // Each exchange and team counts for itself, so a rank that computes may not have come to this
+    // one, whatever its number says.
+    for (std::size_t j = 0; j < ranks.size(); ++j)
+      if (parts[j] == standing::busy) {
         result.waits_for[i].push_back(j);
         is_awaited[j] = true;
       }

@@ -36,17 +36,31 @@ void add(std::vector<peerbus::observed_group>& all, pid_t process) {
     if (std::ranges::find(all, group) == all.end()) all.push_back(std::move(group));
 }
 
-/// Returns the groups of these processes and of all ranks that are in one of them.
+/// Returns the groups of these processes and of all ranks that are in one of them. Of the
+/// processes, those that have ended are named on stderr, and left out.
+/// Throws: `error` as `observed_group::attach`; invalid_argument if all have ended.
 std::vector<peerbus::observed_group> attach_all(const std::vector<std::size_t>& processes) {
   std::vector<peerbus::observed_group> all;
   std::set<pid_t> known;
+  std::optional<peerbus::error> ended;
   for (const std::size_t each : processes) {
-    add(all, static_cast<pid_t>(each));
     known.insert(static_cast<pid_t>(each));
+    try {
+      add(all, static_cast<pid_t>(each));
+    } catch (const peerbus::error& caught) {
+      if (caught.code() != peerbus::errc::invalid_argument) throw;
+      if (processes.size() > 1)
+        std::fprintf(stderr, "peerbus_inspect: process %zu is gone\n", each);
+      ended = caught;
+    }
   }
+  if (all.empty() && ended) throw peerbus::error{*ended};
   for (std::size_t i = 0; i < all.size(); ++i)
     for (const peerbus::observed_rank& rank : all[i].read()) {
-      if (rank.process == 0 || !known.insert(rank.process).second) continue;
+      // The number of a process that is gone may be another's by now.
+      if (rank.process == 0 || rank.is == peerbus::process_state::gone ||
+          !known.insert(rank.process).second)
+        continue;
       try {
         add(all, rank.process);
       } catch (const peerbus::error&) {  // It has ended, or is another user's.

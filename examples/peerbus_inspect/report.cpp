@@ -162,6 +162,9 @@ std::vector<group_view> look_at(const std::vector<peerbus::observed_group>& part
   }
   for (group_view& group : groups) {
     std::ranges::sort(group.ranks, {}, &observed_rank::rank);
+    const bool is_whole =
+        group.ranks.size() == group.size &&
+        std::ranges::adjacent_find(group.ranks, {}, &observed_rank::rank) == group.ranks.end();
     std::vector<bool> waits_elsewhere;
     waits_elsewhere.reserve(group.ranks.size());
     for (const observed_rank& rank : group.ranks)
@@ -170,8 +173,7 @@ std::vector<group_view> look_at(const std::vector<peerbus::observed_group>& part
           return each.process == rank.process && standing_of(each) == standing::waits;
         });
       }));
-    group.answer =
-        diagnose(group.ranks, group.ranks.size() == group.size, waits_elsewhere, patience);
+    group.answer = diagnose(group.ranks, is_whole, waits_elsewhere, patience);
   }
   std::ranges::stable_sort(groups, std::greater{},
                            [](const group_view& group) { return group.answer.found; });

@@ -16,6 +16,8 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,7 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/star_leaf.hpp>
 #include <peerbus/bootstrap/observed_group.hpp>
+#include <peerbus/bootstrap/split.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/core/cores.hpp>
 #include <peerbus/core/error.hpp>
@@ -104,6 +107,34 @@ TEST_CASE("tcp: an observer sees the rank of a process, and of which group it is
       const auto ids = boot.allgather({bytes_of(std::to_string(groups[0].id())), {}}, patience(),
                                       "numbers of the group");
       require(ids[0].bytes == ids[1].bytes, "the same number on both ranks");
+      return 0;
+    }));
+  CHECK(all_as_expected(ranks));
+}
+
+TEST_CASE("tcp: an observer tells two groups of equal members, and two meetings, apart") {
+  const time_limit limit;
+  const auto port = free_tcp_port();
+  std::vector<pid_t> ranks;
+  ranks.reserve(4);
+  for (std::size_t rank = 0; rank < 4; ++rank)
+    ranks.push_back(in_child([=] {
+      auto settings = tcp_seat(rank, 4, port);
+      settings.host = rank % 2 == 0 ? "an even host" : "an odd host";
+      tcp_bootstrap boot{settings, patience()};
+      const auto pair = peerbus::split(boot, rank / 2);
+      const auto again = peerbus::split(boot, rank / 2);
+      std::string own;
+      for (const auto& group : peerbus::observed_group::attach(::getpid()))
+        own += std::to_string(group.id()) + " ";
+      const auto ids = boot.allgather({bytes_of(own), {}}, patience(), "numbers of the groups");
+      std::set<std::string> different;
+      for (const auto& given : ids) {
+        std::istringstream words{text_of(given.bytes)};
+        different.insert(std::istream_iterator<std::string>{words}, {});
+      }
+      require(different.size() == 5, "5 groups: " + own);
+      require(ids[0].bytes == ids[1].bytes && ids[2].bytes == ids[3].bytes, "the same in a group");
       return 0;
     }));
   CHECK(all_as_expected(ranks));

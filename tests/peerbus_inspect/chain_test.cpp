@@ -55,6 +55,7 @@ constexpr auto barrier = group_operation::barrier;
 constexpr auto dispatch = group_operation::dispatch;
 constexpr auto combine = group_operation::combine;
 constexpr auto rows = operation_phase::rows;
+constexpr auto outputs = operation_phase::outputs;
 
 TEST_CASE("the chain ends at the rank that waits for nobody") {
   group seen;  // 2 waits for 1, which waits for 0, which computes.
@@ -63,7 +64,8 @@ TEST_CASE("the chain ends at the rank that waits for nobody") {
   CHECK(answer.found == finding::busy);
   CHECK(answer.culprits == places{0});
   CHECK(answer.waiters == places{1, 2});
-  CHECK(answer.waits_for == std::vector<places>{{}, {0}, {0, 1}});
+  // The numbers do not say whether combine 16 or dispatch 17 comes first.
+  CHECK(answer.waits_for == std::vector<places>{{}, {0, 2}, {0, 1}});
 }
 
 TEST_CASE("a rank that is done with an operation is not what keeps others in it") {
@@ -75,6 +77,32 @@ TEST_CASE("a rank that is done with an operation is not what keeps others in it"
   group phases;
   phases.wait(dispatch, 17, 4s, rows).done(dispatch, 17, 4s, operation_phase::counts);
   CHECK(phases.ask().culprits == places{1});
+  // Late weights come before the outputs.
+  group late;
+  late.wait(combine, 17, 4s, outputs).done(combine, 17, 4s, outputs);
+  late.done(combine, 17, 4s, operation_phase::weights);
+  CHECK(late.ask().culprits == places{2});
+}
+
+TEST_CASE("a rank that computes in another batch or exchange is named, not those that wait") {
+  const auto expect_rank_2 = [](const group& seen) {
+    const auto answer = seen.ask();
+    CHECK(answer.found == finding::busy);
+    CHECK(answer.culprits == places{2});
+    CHECK(answer.waiters == places{0, 1});
+  };
+  group in_flight;
+  in_flight.wait(combine, 5, 4s, outputs).wait(combine, 5, 4s, outputs).done(dispatch, 6, 4s, rows);
+  expect_rank_2(in_flight);
+  group layers;  // Two exchanges, each of which counts for itself.
+  layers.wait(dispatch, 5, 4s, rows).wait(dispatch, 5, 4s, rows).done(combine, 5, 4s, outputs);
+  expect_rank_2(layers);
+  group ahead;  // The number of the one exchange is ahead of that of the other.
+  ahead.wait(dispatch, 5, 4s, rows).wait(dispatch, 5, 4s, rows).done(dispatch, 7, 4s, rows);
+  expect_rank_2(ahead);
+  group all_wait;  // All have sent what the others wait for.
+  all_wait.wait(combine, 5, 4s, outputs).wait(combine, 5, 4s, outputs);
+  CHECK(all_wait.ask().found == finding::mismatch);
 }
 
 TEST_CASE("stopped and ended processes are named before any that computes, and at once") {

@@ -8,8 +8,10 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -33,6 +35,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/memory_file.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/core/unique_fd.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
@@ -272,6 +275,16 @@ TEST_CASE("what cannot be looked at is refused") {
   (void)test::status_of(ended);
   CHECK(refusal_of(ended) == errc::invalid_argument);
   CHECK(refusal_of(::getpid()) == errc::unsupported);
+  // A file of the file system is no page of states, whatever it is called and holds.
+  std::string path = "/tmp/memfd:peerbus-statesXXXXXX";
+  {
+    const peerbus::unique_fd file{::mkstemp(path.data())};
+    REQUIRE(file);
+    CHECK(::unlink(path.c_str()) == 0);
+    const peerbus::detail::state_page_header header{.group_size = 1, .ranks = 1};
+    CHECK(::pwrite(file.get(), &header, sizeof header, 0) == sizeof header);
+    CHECK(refusal_of(::getpid()) == errc::unsupported);
+  }
   if (::geteuid() == 0) {
     const pid_t own = ::getpid();
     CHECK(test::status_of(test::in_child([own] {

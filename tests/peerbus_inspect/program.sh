@@ -53,6 +53,12 @@ case $3 in
     done
     expect 1 '^{$' --json "$started"
     has '"answer": "rank 0 \(pid' '"finding": "stopped"' "\"pid\": $stopped," '"operation": "signal"' '"waits_for": \['
+    # A process that has ended does not keep the others from being seen.
+    sleep 0 &
+    gone=$!
+    wait "$gone"
+    expect 1 "^peerbus_inspect: process $gone is gone" "$gone" "$started"
+    has "^rank 0 \(pid $stopped\) is stopped; "
     # The job goes on, and ranks whose turn it is not wait for those that are at work.
     kill -CONT "$stopped"
     expect 0 'no rank has waited for long' --patience 86400 "$started"

@@ -124,9 +124,12 @@ class alignas(cache_line_bytes) activity_line {
   [[nodiscard]] std::optional<activity> read() const noexcept;
 
   /// Returns the process that has claimed the line; 0 before.
-  [[nodiscard]] pid_t process() const noexcept { return process_.load(std::memory_order_relaxed); }
+  [[nodiscard]] pid_t process() const noexcept {
+    // order: acquire; pairs with the release in `claim`, so that `claimed` is read after it.
+    return process_.load(std::memory_order_acquire);
+  }
   /// Returns when the process claimed the line, in nanoseconds of CLOCK_BOOTTIME, from which the
-  /// kernel counts the starts of processes.
+  /// kernel counts the starts of processes. Call `process` before.
   [[nodiscard]] ticks claimed() const noexcept { return claimed_.load(std::memory_order_relaxed); }
 
   /// Returns the time now.

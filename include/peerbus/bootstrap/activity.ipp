@@ -49,9 +49,10 @@ namespace detail {
 PEERBUS_INLINE void activity_line::claim() noexcept {
   timespec present{};
   ::clock_gettime(CLOCK_BOOTTIME, &present);
-  // order: relaxed; nothing but messages depends on these.
+  // order: relaxed; the store below publishes it.
   claimed_.store(present.tv_sec * 1'000'000'000 + present.tv_nsec, std::memory_order_relaxed);
-  process_.store(::getpid(), std::memory_order_relaxed);
+  // order: release; pairs with the acquire in `process`.
+  process_.store(::getpid(), std::memory_order_release);
 }
 
 PEERBUS_ERROR_PATH std::optional<activity> activity_line::read() const noexcept {

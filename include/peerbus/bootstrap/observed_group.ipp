@@ -79,11 +79,15 @@ inline std::vector<unique_fd> open_state_pages(pid_t process) {
     const std::string path = folder + entry->d_name;
     std::array<char, PATH_MAX> target{};
     if (::readlink(path.c_str(), target.data(), target.size() - 1) <= 0) continue;
-    const std::string_view name{target.data()};
-    if (name.find(state_page::name_of_ranks) == std::string_view::npos &&
-        name.find(state_page::name_of_own_ranks) == std::string_view::npos)
+    // The opening of another file, such as a pipe or a device, may wait or have an effect.
+    constexpr std::string_view memory_file = "/memfd:";
+    std::string_view name{target.data()};
+    if (!name.starts_with(memory_file)) continue;
+    name.remove_prefix(memory_file.size());
+    if (!name.starts_with(state_page::name_of_ranks) &&
+        !name.starts_with(state_page::name_of_own_ranks))
       continue;
-    auto file = unique_fd::above_standard(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    auto file = unique_fd::above_standard(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     if (file) found.push_back(std::move(file));
   }
   return found;

@@ -138,6 +138,10 @@ inline std::uint64_t tcp_bootstrap::count_neighbours(deadline until) {
   std::vector<std::byte> own_part{identity.begin(), identity.end()};
   own_part.push_back(static_cast<std::byte>(settings_.mesh));
   own_part.insert(own_part.end(), own_end.begin(), own_end.end());
+  // The ranks may meet again, and members of two subgroups may look alike: no two groups have
+  // these.
+  const auto drawn = detail::draw_bytes<8>();
+  own_part.insert(own_part.end(), drawn.begin(), drawn.end());
   const auto my_cores = usable_core_numbers();
   const auto numbers = std::as_bytes(std::span{my_cores});
   own_part.insert(own_part.end(), numbers.begin(), numbers.end());
@@ -145,7 +149,7 @@ inline std::uint64_t tcp_bootstrap::count_neighbours(deadline until) {
   std::vector<std::uint32_t> cores;
   std::vector<rank_id> near_ranks;
   constexpr std::size_t before_end = sizeof here + 1;
-  constexpr std::size_t before_cores = before_end + own_end.size();
+  constexpr std::size_t before_cores = before_end + own_end.size() + drawn.size();
   std::size_t before_me = 0;
   std::size_t ranks_here = 0;
   detail::fnv_hash group;

@@ -26,15 +26,24 @@
 
 namespace peerbus::detail {
 
+/// Returns random bytes.
+/// Throws: `error` system.
+template <std::size_t Count>
+std::array<std::byte, Count> draw_bytes() {
+  static_assert(Count <= 256, "getrandom gives these whole, without an interruption");
+  std::array<std::byte, Count> random{};
+  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
+    throw system_failure("drawing random bytes", errno);
+  return random;
+}
+
 /// Returns 32 random hexadecimal digits.
 /// Throws: `error` system.
 inline std::string draw_digits() {
-  std::array<unsigned char, 16> random{};
-  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
-    throw system_failure("drawing random bytes", errno);
   std::string drawn;
   constexpr std::string_view digits = "0123456789abcdef";
-  for (const unsigned value : random) {
+  for (const std::byte each : draw_bytes<16>()) {
+    const auto value = std::to_integer<std::size_t>(each);
     drawn += digits[value / 16];
     drawn += digits[value % 16];
   }
