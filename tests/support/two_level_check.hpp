@@ -51,9 +51,9 @@ struct hosts {
     return interleaved ? rank / count : rank - host_of(rank, ranks) * smallest(ranks);
   }
   [[nodiscard]] std::vector<std::size_t> host_of_each(std::size_t ranks) const {
-    std::vector<std::size_t> hosts(ranks);
-    for (std::size_t r = 0; r < ranks; ++r) hosts[r] = host_of(r, ranks);
-    return hosts;
+    std::vector<std::size_t> found(ranks);
+    for (std::size_t r = 0; r < ranks; ++r) found[r] = host_of(r, ranks);
+    return found;
   }
   /// The place of the ranks that hand on the tokens of `rank`.
   [[nodiscard]] std::size_t hands_on(std::size_t rank, std::size_t ranks) const {

@@ -29,12 +29,12 @@ class peer_checks {
  public:
   /// Allocates for all ranks and for all rows that can arrive at `rank`.
   peer_checks(const exchange_config& config, const block_geometry& geometry,
-              std::shared_ptr<const expert_router> router, rank_id rank, std::size_t ranks);
+              std::shared_ptr<const expert_router> router, rank_id rank, std::size_t rank_count);
 
-  /// Lets rows come from tokens of any of `ranks` ranks, of which each has up to `tokens`, instead
-  /// of the rank that sends them. For rows that ranks hand on.
-  void hand_on(std::size_t ranks, std::size_t tokens) noexcept {
-    home_ranks_ = ranks;
+  /// Lets rows come from tokens of any of `home_ranks` ranks, of which each has up to `tokens`,
+  /// instead of the rank that sends them. For rows that ranks hand on.
+  void hand_on(std::size_t home_ranks, std::size_t tokens) noexcept {
+    home_ranks_ = home_ranks;
     tokens_ = tokens;
   }
 

@@ -14,11 +14,11 @@ namespace peerbus::moe::detail {
 PEERBUS_INLINE peer_checks::peer_checks(const exchange_config& config,
                                         const block_geometry& geometry,
                                         std::shared_ptr<const expert_router> router, rank_id rank,
-                                        std::size_t ranks)
+                                        std::size_t rank_count)
     : geometry_{geometry},
       router_{std::move(router)},
       rank_{rank},
-      ranks_{ranks},
+      ranks_{rank_count},
       top_k_{config.top_k},
       local_experts_{router_->map().count(rank)},
       tokens_{config.max_tokens},
@@ -26,7 +26,7 @@ PEERBUS_INLINE peer_checks::peer_checks(const exchange_config& config,
       first_block_{geometry.has_slots() ? geometry.blocks.first(rank) : 0},
       stride_{(geometry.has_slots() ? geometry.blocks.count(rank) : geometry.blocks.experts()) *
               count_bytes_},
-      counts_(ranks * stride_),
+      counts_(rank_count * stride_),
       // Not initialised, so that pages are committed only as rows arrive.
       origins_{std::make_unique_for_overwrite<wire_origin[]>(geometry.row_capacity)} {
   if (!geometry.by_rank) return;
