@@ -47,7 +47,11 @@ set(DOXYGEN_STRIP_FROM_INC_PATH "${PROJECT_SOURCE_DIR}/include")
 # Pages are as GitHub shows them; page.py tells Doxygen where their links lead.
 set(DOXYGEN_USE_MDFILE_AS_MAINPAGE "${PROJECT_SOURCE_DIR}/README.md")
 set(DOXYGEN_FILTER_PATTERNS "*.md=python3 cmake/site/page.py")
-set(DOXYGEN_EXAMPLE_PATH "${PROJECT_SOURCE_DIR}")
+# Not the whole project, as builds lie in it.
+set(DOXYGEN_EXAMPLE_PATH "")
+foreach(folder IN ITEMS benchmarks cmake examples include tests)
+  list(APPEND DOXYGEN_EXAMPLE_PATH "${PROJECT_SOURCE_DIR}/${folder}")
+endforeach()
 file(GLOB DOXYGEN_HTML_EXTRA_FILES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/docs/*.svg")
 set(DOXYGEN_HTML_OUTPUT site)
 

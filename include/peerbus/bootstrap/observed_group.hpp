@@ -51,11 +51,14 @@ class observed_group {
  public:
   /// Finds the groups of which `process` holds the memory: those in which it is a rank, or several
   /// as threads, those whose ranks it has started by `run_local`, and those of a process that
-  /// forked it. In the order in which the process opened them. Cost: a system call for each open
-  /// file of the process, and a mapping for each group. Throws: `error` invalid_argument if there
-  /// is no such process; system if the kernel refuses to show its open files, as it does for
-  /// processes of other users; unsupported if it is in a container with process numbers of its own,
-  /// or holds no group; mismatch if its build of peerbus has another layout of this memory.
+  /// forked it. In the order in which the process opened them.
+  ///
+  /// Cost: a system call for each open file of the process, and a mapping for each group.
+  ///
+  /// Throws: `error` invalid_argument if there is no such process; system if the kernel refuses to
+  /// show its open files, as it does for processes of other users; unsupported if it is in a
+  /// container with process numbers of its own, or holds no group; mismatch if its build of peerbus
+  /// has another layout of this memory.
   [[nodiscard]] static std::vector<observed_group> attach(pid_t process);
 
   /// Returns a number that is the same for all observers of one group. A group that met over TCP
