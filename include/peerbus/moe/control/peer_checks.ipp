@@ -180,7 +180,7 @@ PEERBUS_INLINE refusal peer_checks::check_experts(rank_id source, std::uint32_t 
         if (map.logical(place) == vacant)
           return refuse_peer(refusal_reason::vacant_place, source, place, 0, 0);
       }
-      std::uint32_t& seen = seen_[static_cast<std::size_t>(slots[s] + 1)];
+      std::uint32_t& seen = seen_[static_cast<std::size_t>(std::int64_t{slots[s]} + 1)];
       if (seen == mark)
         return refuse_peer(refusal_reason::expert_again, source, row,
                            static_cast<std::size_t>(slots[s]), 0);
