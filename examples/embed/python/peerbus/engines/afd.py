@@ -6,6 +6,7 @@ plug-in is not installed the class stands alone, with the same methods. docs/eng
 """
 
 import collections
+import contextlib
 import dataclasses
 import importlib.util
 import json
@@ -261,11 +262,14 @@ class PeerbusAFDConnector(AFDConnectorBase):
         self._comm, self._dispatcher = comm, dispatcher
 
     def close(self):
-        """Leaves the other ranks, and releases the memory of the library, in which rows lie. Does nothing
-        if that has happened before."""
+        """Leaves the other ranks once they have the outputs that were sent, and releases the memory of the
+        library, in which rows lie. Does nothing if that has happened before."""
         dispatcher, comm = self._dispatcher, self._comm
         self._dispatcher = self._comm = None
         if dispatcher is not None:
+            for batch in self._sent_back:
+                with contextlib.suppress(c.Error):  # Of ranks that are gone.
+                    batch.finish()
             dispatcher.destroy()
             comm.destroy()
         self._under_way.clear()
