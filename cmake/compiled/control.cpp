@@ -79,7 +79,6 @@
 #include <peerbus/moe/balance/slot_search.ipp>
 #include <peerbus/moe/balance/spread.ipp>
 #include <peerbus/moe/control/arrival_clock.ipp>
-#include <peerbus/moe/control/checked_protocol.ipp>
 #include <peerbus/moe/control/control_messages.ipp>
 #include <peerbus/moe/control/control_protocol.ipp>
 #include <peerbus/moe/control/peer_checks.ipp>

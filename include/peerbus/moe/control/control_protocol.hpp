@@ -26,16 +26,15 @@ enum class departure : std::uint8_t {
 
 /// The messages by which all ranks agree on a dispatch. Layouts have one of two protocols:
 /// `counts_first` and `one_phase`. Its functions are called in the order in which they stand here,
-/// by one lane.
+/// by one lane. If the batch has `peer_checks`, they refuse the dispatch if a peer has written a
+/// wrong number.
 class control_protocol {
  public:
   using step = control_messages::step;
   using phase = control_messages::phase;
 
-  /// Returns the protocol of layouts with `geometry`, for a rank that checks what peers write if
-  /// it `distrusts` them.
-  [[nodiscard]] static const control_protocol& of(const block_geometry& geometry,
-                                                  bool distrusts) noexcept;
+  /// Returns the protocol of layouts with `geometry`.
+  [[nodiscard]] static const control_protocol& of(const block_geometry& geometry) noexcept;
 
   control_protocol(const control_protocol&) = delete;
   control_protocol& operator=(const control_protocol&) = delete;
@@ -77,7 +76,7 @@ class control_protocol {
 /// The protocol where rows lie together. All ranks send each other the numbers of their rows, or
 /// their refusals, and rows leave when those of all ranks have come. A rank that has sent its
 /// counts has given up the rows that the memory of the batch held before.
-class counts_first : public control_protocol {
+class counts_first final : public control_protocol {
  public:
   constexpr counts_first() noexcept : control_protocol{phase::counts} {}
 
@@ -92,13 +91,6 @@ class counts_first : public control_protocol {
   void receive(control_messages& messages, batch& sent, const step& rows_step, deadline until,
                std::span<std::int64_t> waited) const override;
   errc abandon(batch& refused, any_row_path& path) const noexcept override;
-
- protected:
-  ~counts_first() = default;
-  /// Returns `placed` once the counts of all ranks are there and none has refused, for which it
-  /// waits if `wait` is true.
-  static departure await_counts(control_messages& messages, batch& counted, const step& this_step,
-                                bool wait, deadline until, std::span<std::int64_t> waited);
 };
 
 /// The protocol where rows lie in slots. Rows leave at once, and one signal follows them, the
@@ -107,7 +99,7 @@ class counts_first : public control_protocol {
 /// signal all ranks have seen when they have combined the batch. If a batch was not combined, the
 /// next dispatch that uses its set gives up its rows with the same signal, and waits for that of
 /// all ranks.
-class one_phase : public control_protocol {
+class one_phase final : public control_protocol {
  public:
   constexpr one_phase() noexcept : control_protocol{phase::rows} {}
 
@@ -122,9 +114,6 @@ class one_phase : public control_protocol {
   void receive(control_messages& messages, batch& sent, const step& rows_step, deadline until,
                std::span<std::int64_t> waited) const override;
   errc abandon(batch& refused, any_row_path& path) const noexcept override;
-
- protected:
-  ~one_phase() = default;
 };
 
 }  // namespace peerbus::moe::detail

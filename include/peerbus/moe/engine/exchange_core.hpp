@@ -64,8 +64,7 @@ class exchange_core final : public exchange_engine {
       : exchange_{exchange},
         parts_{own_parts},
         messages_{own_parts.window, own_parts.map},
-        protocol_{&control_protocol::of(own_parts.batches.at(0).leaving.geometry(),
-                                        own_parts.config.distrust_peers)},
+        protocol_{&control_protocol::of(own_parts.batches.at(0).leaving.geometry())},
         stores_{*own_parts.config.stream_from, stores_by, own_parts.config.in_flight} {
     const group_view& view = group().view();
     view_ = view.number();
