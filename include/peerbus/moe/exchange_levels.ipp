@@ -7,7 +7,6 @@
 
 #include <peerbus/communicator/subset_window.hpp>
 #include <peerbus/moe/control/control_messages.hpp>
-#include <peerbus/moe/control/peer_checks.hpp>
 #include <peerbus/moe/engine/set_up.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/path/direct_row_path.hpp>
@@ -95,9 +94,6 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
       std::make_unique<peerbus::detail::subset_window>(ranks_->far, std::move(far_window)),
       stores_by, until, [&](detail::exchange_parts& parts) {
         parts.batches.router().install(ranks_->far_router(far, ranks_->router));
-        parts.batches.for_each_checks([&](detail::peer_checks& checks) {
-          checks.hold(ranks_->experts[groups.own_group].held.size());
-        });
         parts.config.physical_to_logical = {};
       });
   const exchange_config near = near_of(groups.own_group);
@@ -108,8 +104,7 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
       stores_by, until, [&](detail::exchange_parts& parts) {
         make_views(near, near_geometry, parts);
         parts.batches.router().map().rename(ranks_->near_experts(ranks_->router.map()));
-        parts.batches.for_each_checks(
-            [&](detail::peer_checks& checks) { checks.hand_on(comm_.size(), config_.max_tokens); });
+        parts.batches.hand_on(comm_.size(), config_.max_tokens);
         relay_ = std::make_unique<detail::relay_engine>(
             this, comm_, config_, groups, *ranks_, detail::relay_engine::level{ranks_->far, *far_},
             detail::relay_engine::level{ranks_->near, parts});

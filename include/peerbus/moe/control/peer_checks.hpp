@@ -38,9 +38,6 @@ class peer_checks {
     tokens_ = tokens;
   }
 
-  /// Lets rows name the first `local_experts` of this rank's experts only.
-  void hold(std::size_t local_experts) noexcept { local_experts_ = local_experts; }
-
   /// Returns whether a rank has sent counts. A rank that has not counts as one without rows.
   using sender_test = peerbus::detail::function_ref<bool(rank_id)>;
 
@@ -79,7 +76,6 @@ class peer_checks {
   rank_id rank_;
   std::size_t ranks_;
   std::size_t top_k_;
-  std::size_t local_experts_;
   std::size_t home_ranks_ = 0;  ///< whose tokens rows may be; 0: only those of the sender
   std::size_t tokens_;          ///< of a home rank
   std::size_t count_bytes_;

@@ -20,7 +20,6 @@ PEERBUS_INLINE peer_checks::peer_checks(const exchange_config& config,
       rank_{rank},
       ranks_{rank_count},
       top_k_{config.top_k},
-      local_experts_{router_->map().count(rank)},
       tokens_{config.max_tokens},
       count_bytes_{count_bytes_for(config.max_tokens)},
       first_block_{geometry.has_slots() ? geometry.blocks.first(rank) : 0},
@@ -31,7 +30,7 @@ PEERBUS_INLINE peer_checks::peer_checks(const exchange_config& config,
       origins_{std::make_unique_for_overwrite<wire_origin[]>(geometry.row_capacity)} {
   if (!geometry.by_rank) return;
   experts_ = std::make_unique_for_overwrite<std::int32_t[]>(geometry.row_capacity * config.top_k);
-  seen_.resize(local_experts_ + 1);
+  seen_.resize(router_->map().count(rank) + 1);
 }
 
 template <class Count>
@@ -154,7 +153,9 @@ PEERBUS_INLINE refusal peer_checks::check_origins(rank_id source, std::uint32_t 
 PEERBUS_INLINE refusal peer_checks::check_experts(rank_id source, std::uint32_t begin,
                                                   std::uint32_t end) noexcept {
   const std::int32_t* const slots = experts_.get();
-  const auto most = static_cast<std::uint32_t>(local_experts_);
+  const expert_map& map = router_->map();
+  const std::size_t held = map.count(rank_);
+  const auto most = static_cast<std::uint32_t>(held);
   const auto is_outside = [most](std::int32_t expert) {
     return static_cast<std::uint32_t>(expert) + 1 > most;  // An empty slot, -1, becomes 0.
   };
@@ -164,12 +165,10 @@ PEERBUS_INLINE refusal peer_checks::check_experts(rank_id source, std::uint32_t 
   if (any_outside) {
     const auto wrong = static_cast<std::size_t>(
         std::find_if(slots + begin * top_k_, slots + end * top_k_, is_outside) - slots);
-    refusal found =
-        refuse_peer(refusal_reason::expert_of_row, source, wrong / top_k_, 0, local_experts_);
+    refusal found = refuse_peer(refusal_reason::expert_of_row, source, wrong / top_k_, 0, held);
     found.given = slots[wrong];
     return found;
   }
-  const expert_map& map = router_->map();
   const std::size_t first = map.first(rank_);
   // A token names an expert once, and the index of uses has no room for more.
   for (std::size_t row = begin; row < end; ++row) {

@@ -37,11 +37,10 @@ class batch_ring {
   [[nodiscard]] const expert_map& experts() const noexcept { return router_->map(); }
   /// Returns what all batches route by, to change it while no dispatch is under way.
   [[nodiscard]] expert_router& router() noexcept { return *router_; }
-  /// Calls `visit(checks)` for the `peer_checks` of each batch, if batches have some.
-  template <class Visit>
-  void for_each_checks(Visit&& visit) {
+  /// Does as `peer_checks::hand_on` for all batches, if they have checks.
+  void hand_on(std::size_t home_ranks, std::size_t tokens) noexcept {
     for (const batch& each : sets_)
-      if (each.checks) visit(*each.checks);
+      if (each.checks) each.checks->hand_on(home_ranks, tokens);
   }
   /// Returns the number of the set of `batch`.
   [[nodiscard]] std::size_t set_of(const batch& this_batch) const noexcept {
