@@ -84,7 +84,7 @@ class peer_checks {
   std::vector<std::byte> counts_;            ///< [ranks][blocks]
   std::unique_ptr<wire_origin[]> origins_;   ///< [row capacity]
   std::unique_ptr<std::int32_t[]> experts_;  ///< [row capacity][top_k]; null unless by rank
-  std::vector<std::uint32_t> seen_;          ///< 1 + the last row of each local expert, from -1 on
+  std::vector<std::uint32_t> seen_;          ///< 1 + the last row of each local expert
 };
 
 }  // namespace peerbus::moe::detail

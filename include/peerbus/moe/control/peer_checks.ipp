@@ -30,7 +30,7 @@ PEERBUS_INLINE peer_checks::peer_checks(const exchange_config& config,
       origins_{std::make_unique_for_overwrite<wire_origin[]>(geometry.row_capacity)} {
   if (!geometry.by_rank) return;
   experts_ = std::make_unique_for_overwrite<std::int32_t[]>(geometry.row_capacity * config.top_k);
-  seen_.resize(router_->map().count(rank) + 1);
+  seen_.resize(router_->map().count(rank));
 }
 
 template <class Count>
@@ -108,10 +108,9 @@ PEERBUS_INLINE refusal peer_checks::take_rows(const recv_plan& arriving,
   std::fill(seen_.begin(), seen_.end(), 0U);
   for (std::size_t b = 0; b < arriving.blocks(); ++b)
     for (const rank_id source : all_ranks{ranks_}) {
-      const auto [begin, end] = [&] {
-        const auto rows = arriving.from(b, source);
-        return std::pair{rows[0], rows[1]};
-      }();
+      const auto rows = arriving.from(b, source);
+      const std::uint32_t begin = rows[0];
+      const std::uint32_t end = rows[1];
       if (begin == end) continue;
       std::memcpy(&origins_[begin], set.origin(begin), (end - begin) * sizeof(wire_origin));
       if (const refusal found = check_origins(source, begin, end)) return found;
@@ -128,18 +127,9 @@ PEERBUS_INLINE refusal peer_checks::check_origins(rank_id source, std::uint32_t 
   const std::size_t first_home = home_ranks_ == 0 ? source.index() : 0;
   const std::size_t homes = home_ranks_ == 0 ? 1 : home_ranks_;
   const std::size_t slots = geometry_.copies_per_token;
-  const auto is_of_home = [&](const wire_origin& origin) {
-    return origin.rank - first_home < homes;  // Wraps round for lower ranks.
-  };
-  bool all_right = true;
   for (std::uint32_t row = begin; row < end; ++row) {
     const wire_origin& origin = origins_[row];
-    all_right = all_right && is_of_home(origin) && origin.token < tokens_ && origin.slot < slots;
-  }
-  if (all_right) return {};
-  for (std::uint32_t row = begin; row < end; ++row) {
-    const wire_origin& origin = origins_[row];
-    if (!is_of_home(origin))
+    if (origin.rank - first_home >= homes)  // Wraps round for lower ranks.
       return refuse_peer(refusal_reason::origin_rank, source, row, origin.rank,
                          home_ranks_ == 0 ? source.index() : home_ranks_);
     if (origin.token >= tokens_)
@@ -152,38 +142,20 @@ PEERBUS_INLINE refusal peer_checks::check_origins(rank_id source, std::uint32_t 
 
 PEERBUS_INLINE refusal peer_checks::check_experts(rank_id source, std::uint32_t begin,
                                                   std::uint32_t end) noexcept {
-  const std::int32_t* const slots = experts_.get();
   const expert_map& map = router_->map();
   const std::size_t held = map.count(rank_);
-  const auto most = static_cast<std::uint32_t>(held);
-  const auto is_outside = [most](std::int32_t expert) {
-    return static_cast<std::uint32_t>(expert) + 1 > most;  // An empty slot, -1, becomes 0.
-  };
-  bool any_outside = false;
-  for (std::size_t s = begin * top_k_; s < end * top_k_; ++s)
-    any_outside = any_outside || is_outside(slots[s]);
-  if (any_outside) {
-    const auto wrong = static_cast<std::size_t>(
-        std::find_if(slots + begin * top_k_, slots + end * top_k_, is_outside) - slots);
-    refusal found = refuse_peer(refusal_reason::expert_of_row, source, wrong / top_k_, 0, held);
-    found.given = slots[wrong];
-    return found;
-  }
   const std::size_t first = map.first(rank_);
-  // A token names an expert once, and the index of uses has no room for more.
   for (std::size_t row = begin; row < end; ++row) {
     const auto mark = static_cast<std::uint32_t>(row + 1);
     for (std::size_t s = row * top_k_; s < (row + 1) * top_k_; ++s) {
-      if (const std::int32_t e = slots[s]; e != -1) {
-        const std::size_t place = first + static_cast<std::size_t>(e);
-        if (map.logical(place) == vacant)
-          return refuse_peer(refusal_reason::vacant_place, source, place, 0, 0);
-      }
-      std::uint32_t& seen = seen_[static_cast<std::size_t>(std::int64_t{slots[s]} + 1)];
-      if (seen == mark)
-        return refuse_peer(refusal_reason::expert_again, source, row,
-                           static_cast<std::size_t>(slots[s]), 0);
-      seen = slots[s] == -1 ? 0 : mark;
+      if (experts_[s] == -1) continue;
+      const auto e = static_cast<std::size_t>(experts_[s]);  // Negative numbers become large.
+      if (e >= held) return refuse_peer(refusal_reason::expert_of_row, source, row, e, held);
+      if (map.logical(first + e) == vacant)
+        return refuse_peer(refusal_reason::vacant_place, source, first + e, 0, 0);
+      // A token names an expert once, and the index of uses has no room for more.
+      if (std::exchange(seen_[e], mark) == mark)
+        return refuse_peer(refusal_reason::expert_again, source, row, e, 0);
     }
   }
   return {};
