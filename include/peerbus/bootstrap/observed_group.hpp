@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <peerbus/bootstrap/activity.hpp>
+#include <peerbus/bootstrap/detail/state_page_header.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
@@ -38,7 +39,6 @@ struct observed_rank {
 
 namespace detail {
 class state_page;
-struct state_page_header;
 }  // namespace detail
 
 /// A group whose ranks run in other processes of this host, for programs that look at it from
@@ -63,7 +63,9 @@ class observed_group {
 
   /// Returns a number that is the same for all observers of one group. A group that met over TCP
   /// has an observer for each of its processes.
-  [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
+  [[nodiscard]] std::uint64_t id() const noexcept {
+    return header_.group == 0 ? inode_ : header_.group;
+  }
 
   /// Returns whether both read the same memory, as observers of two ranks of one group may.
   friend bool operator==(const observed_group& a, const observed_group& b) noexcept {
@@ -71,7 +73,7 @@ class observed_group {
   }
 
   /// Returns the number of ranks of the group.
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] std::size_t size() const noexcept { return header_.group_size; }
 
   /// Returns the present state of the ranks that share this memory, in the order of their numbers:
   /// all of them, or, in a group that met over TCP, the one of the process.
@@ -84,9 +86,7 @@ class observed_group {
 
   std::shared_ptr<const detail::state_page> page_;
   std::uint64_t inode_;  ///< of the page
-  std::uint64_t id_;
-  std::size_t size_;
-  std::size_t first_;  ///< the lowest rank in the page
+  detail::state_page_header header_;
 };
 
 }  // namespace peerbus

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -104,11 +105,7 @@ PEERBUS_ERROR_PATH const char* name_of(process_state state) noexcept {
 PEERBUS_INLINE observed_group::observed_group(std::shared_ptr<const detail::state_page> page,
                                               std::uint64_t inode,
                                               const detail::state_page_header& header) noexcept
-    : page_{std::move(page)},
-      inode_{inode},
-      id_{header.group == 0 ? inode : header.group},
-      size_{header.group_size},
-      first_{header.first} {}
+    : page_{std::move(page)}, inode_{inode}, header_{header} {}
 
 PEERBUS_INLINE std::vector<observed_group> observed_group::attach(pid_t process) {
   using header = detail::state_page_header;
@@ -131,7 +128,7 @@ PEERBUS_INLINE std::vector<observed_group> observed_group::attach(pid_t process)
                                  ", expected ", header::expected_layout,
                                  ": use the program of the same build of peerbus")};
     auto page = std::make_shared<const detail::state_page>(
-        detail::state_page::open_to_read(read.ranks, file));
+        detail::state_page::open(read.ranks, file, PROT_READ));
     observed_group group{std::move(page), about.st_ino, read};
     if (std::find(groups.begin(), groups.end(), group) == groups.end())
       groups.push_back(std::move(group));
@@ -150,7 +147,7 @@ PEERBUS_INLINE std::vector<observed_rank> observed_group::read() const {
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const detail::activity_line& line = *lines[i];
     observed_rank& seen = ranks[i];
-    seen.rank = rank_id{first_ + i};
+    seen.rank = rank_id{header_.first + i};
     seen.process = line.process();
     // order: acquire; pairs with the release in `membership::announce`, so that what the rank did
     // before its end is read after it.

@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +14,7 @@
 
 #include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/detail/state_page_header.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/memory_file.hpp>
@@ -23,24 +23,10 @@
 
 namespace peerbus::detail {
 
-/// The first line of a page of rank states, by which a process outside the group recognises it.
-struct state_page_header {
-  static constexpr std::array<char, 8> expected_magic{'p', 'e', 'e', 'r', 'b', 'u', 's', 'S'};
-  /// The number of this layout of the page, of `activity_line` and of the numbers in it.
-  static constexpr std::uint32_t expected_layout = 1;
-
-  std::array<char, 8> magic = expected_magic;
-  std::uint32_t layout = expected_layout;
-  std::uint32_t group_size = 0;  ///< the ranks of the group
-  std::uint32_t first = 0;       ///< the lowest rank that has a line in this page
-  std::uint32_t ranks = 0;       ///< the ranks from `first` on that have a line in this page
-  std::uint64_t group = 0;       ///< the same in all pages of a group; 0 if it has this page alone
-};
-
 /// The memory in which the ranks announce their states, one word each, and write what they do, one
 /// line each. It is zeroed at first, has no name in the file system, and ends with the last process
-/// that maps it. Each process that maps a file keeps it open, because an `observed_group` finds the
-/// page among the open files of a rank.
+/// that maps it. Each process that maps a file to write keeps it open, because an `observed_group`
+/// finds the page among the open files of a rank.
 class state_page {
  public:
   ///@{
@@ -62,19 +48,16 @@ class state_page {
     return make_file(name_of_ranks, header_of(ranks));
   }
 
-  /// Maps a file of `make_file`.
-  /// Throws: `error` system.
-  [[nodiscard]] static state_page open(std::size_t ranks, const unique_fd& file) {
-    refuse_short(ranks, file);
-    return state_page{ranks, file.get(), PROT_READ | PROT_WRITE};
-  }
-
-  /// Maps a file of `make_file`, which another process may hold, for reads only. Its header says
-  /// how many `ranks` it has.
-  /// Throws: `error` system.
-  [[nodiscard]] static state_page open_to_read(std::size_t ranks, const unique_fd& file) {
-    refuse_short(ranks, file);
-    return state_page{ranks, file.get(), PROT_READ};
+  /// Maps a file of `make_file`. An observer maps it with PROT_READ, and finds the number of
+  /// `ranks` in its header. Throws: `error` system.
+  [[nodiscard]] static state_page open(std::size_t ranks, const unique_fd& file,
+                                       int protection = PROT_READ | PROT_WRITE) {
+    struct stat found{};
+    if (::fstat(file.get(), &found) != 0 ||
+        static_cast<std::size_t>(found.st_size) < bytes_for(ranks))
+      throw error{errc::system, concat("the page of rank states has ", found.st_size,
+                                       " bytes, expected ", bytes_for(ranks))};
+    return state_page{ranks, file.get(), protection};
   }
 
   /// Makes a page with this name and a header. If the system refuses memory files, makes a page
@@ -117,8 +100,10 @@ class state_page {
     void* address = ::mmap(nullptr, bytes, protection,
                            file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, file, 0);
     if (address == MAP_FAILED) throw system_failure("mapping the page of rank states", errno);
-    // The page works without a descriptor of it, so that a lack of them is no error.
-    const int kept = file < 0 ? -1 : ::fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    // An observer is not to be found as a rank. The page works without a descriptor of it, so that
+    // a lack of them is no error.
+    const bool is_found = file >= 0 && (protection & PROT_WRITE) != 0;
+    const int kept = is_found ? ::fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1) : -1;
     memory_ = std::shared_ptr<void>{address, [bytes, kept](void* mapped) {
                                       ::munmap(mapped, bytes);
                                       if (kept >= 0) ::close(kept);
@@ -135,14 +120,6 @@ class state_page {
     if (::pwrite(file.get(), &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header))
       throw system_failure("writing the page of rank states", errno);
     return file;
-  }
-
-  static void refuse_short(std::size_t ranks, const unique_fd& file) {
-    struct stat found{};
-    if (::fstat(file.get(), &found) != 0 ||
-        static_cast<std::size_t>(found.st_size) < bytes_for(ranks))
-      throw error{errc::system, concat("the page of rank states has ", found.st_size,
-                                       " bytes, expected ", bytes_for(ranks))};
   }
 
   static constexpr std::size_t bytes_for(std::size_t ranks) noexcept {
