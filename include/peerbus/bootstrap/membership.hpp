@@ -90,9 +90,11 @@ class membership {
              std::vector<unique_fd> processes, std::vector<detail::activity_line*> lines = {});
 
   /// Makes the membership of ranks that share no memory. `news` owns `states`, `size` words, one
-  /// per rank, and keeps them up to date. The membership keeps `news` alive.
+  /// per rank, and keeps them up to date. The membership keeps `news` alive. If there is an
+  /// `own_line`, this rank writes what it does there, where an `observed_group` finds it.
   membership(rank_id rank, std::size_t size, state_word* states,
-             const std::shared_ptr<membership_source>& news);
+             const std::shared_ptr<membership_source>& news,
+             std::shared_ptr<detail::activity_line> own_line = nullptr);
 
   /// Returns the rank of the caller.
   [[nodiscard]] rank_id rank() const noexcept { return rank_; }
@@ -170,10 +172,6 @@ class membership {
   /// Returns the place where this rank writes what it does. Waits for other ranks use it.
   [[nodiscard]] detail::activity_line& own_activity() const noexcept { return *own_line_; }
 
-  /// Lets this rank write what it does to `line`, where an `observed_group` finds it, if the ranks
-  /// share no memory. Call this before the membership is used.
-  void write_activity_to(std::shared_ptr<detail::activity_line> line) noexcept;
-
   /// Returns the places of `ranks`, for a membership of these ranks alone. Empty if the ranks do
   /// not share them.
   [[nodiscard]] std::vector<detail::activity_line*> lines_of(std::span<const rank_id> ranks) const;
@@ -233,7 +231,7 @@ class membership {
   std::vector<unique_fd> processes_;
   std::vector<detail::activity_line*> lines_;         ///< [ranks]; empty if ranks do not share them
   detail::activity_line unshared_;                    ///< that of this rank, if they do not
-  std::shared_ptr<detail::activity_line> lent_line_;  ///< the same, by `write_activity_to`
+  std::shared_ptr<detail::activity_line> lent_line_;  ///< the same, given by the caller
   detail::activity_line* own_line_;
   unique_fd watched_;
   std::unique_ptr<std::atomic<bool>[]> ended_;

@@ -40,9 +40,14 @@ PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word
 }
 
 PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word* states,
-                                      const std::shared_ptr<membership_source>& news)
-    : membership{rank, size, states, news, {}} {
+                                      const std::shared_ptr<membership_source>& news,
+                                      std::shared_ptr<detail::activity_line> own_line)
+    : membership{rank, size, states, news, std::vector<unique_fd>{}} {
   news_ = news.get();
+  if (own_line == nullptr) return;
+  lent_line_ = std::move(own_line);
+  own_line_ = lent_line_.get();
+  own_line_->claim();
 }
 
 PEERBUS_INLINE void membership::announce(rank_state state) noexcept {
@@ -150,13 +155,6 @@ PEERBUS_ERROR_PATH std::string membership::fate(rank_id peer) const {
                        : followed(peer)                      ? " ended with another"
                                                              : " died";
   return detail::concat(peer, ending);
-}
-
-PEERBUS_INLINE void membership::write_activity_to(
-    std::shared_ptr<detail::activity_line> line) noexcept {
-  lent_line_ = std::move(line);
-  own_line_ = lent_line_.get();
-  own_line_->claim();
 }
 
 PEERBUS_INLINE std::vector<detail::activity_line*> membership::lines_of(

@@ -116,10 +116,9 @@ inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until
       detail::state_page::name_of_ranks, {.group_size = static_cast<std::uint32_t>(settings.size),
                                           .first = static_cast<std::uint32_t>(settings.rank),
                                           .ranks = 1});
-  auto known =
-      std::make_shared<membership>(rank_id{settings.rank}, settings.size, news_->states(), news_);
-  known->write_activity_to({page.memory(), page.lines().front()});
-  set_members(std::move(known));
+  set_members(std::make_shared<membership>(
+      rank_id{settings.rank}, settings.size, news_->states(), news_,
+      std::shared_ptr<detail::activity_line>{page.memory(), page.lines().front()}));
   try {
     page.set_group(count_neighbours(until));
     if (settings_.mesh) connect_all(until);
