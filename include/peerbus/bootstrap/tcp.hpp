@@ -97,9 +97,10 @@ class tcp_bootstrap final : public bootstrap {
  private:
   tcp_bootstrap(const tcp_settings& settings, deadline until, detail::met_over_tcp met);
 
-  /// Collective: finds the ranks that share this host, and the cores that they may use.
-  /// Returns: a number by which observers tell the group from others, the same on all ranks.
-  [[nodiscard]] std::uint64_t count_neighbours(deadline until);
+  /// Collective: agrees on a number by which observers tell the group from others. Also finds the
+  /// ranks that share this host, and the cores that they may use.
+  /// Returns: the number, the same on all ranks.
+  [[nodiscard]] std::uint64_t agree_on_group(deadline until);
   /// Collective: connects each rank to every other.
   void connect_all(deadline until);
 

@@ -38,7 +38,6 @@
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/core/cores.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/core/fnv_hash.hpp>
 
 namespace peerbus {
 
@@ -120,7 +119,7 @@ inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until
       rank_id{settings.rank}, settings.size, news_->states(), news_,
       std::shared_ptr<detail::activity_line>{page.memory(), page.lines().front()}));
   try {
-    page.set_group(count_neighbours(until));
+    page.set_group(agree_on_group(until));
     if (settings_.mesh) connect_all(until);
   } catch (...) {
     members()->announce(members()->end_by_exception());
@@ -128,7 +127,7 @@ inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until
   }
 }
 
-inline std::uint64_t tcp_bootstrap::count_neighbours(deadline until) {
+inline std::uint64_t tcp_bootstrap::agree_on_group(deadline until) {
   const detail::host_identity here{settings_.host};
   const auto identity = std::as_bytes(std::span{&here, 1});
   std::array<std::byte, 64> own_end{};  // "ffff:...:ffff%interface" is shorter.
@@ -137,9 +136,9 @@ inline std::uint64_t tcp_bootstrap::count_neighbours(deadline until) {
   std::vector<std::byte> own_part{identity.begin(), identity.end()};
   own_part.push_back(static_cast<std::byte>(settings_.mesh));
   own_part.insert(own_part.end(), own_end.begin(), own_end.end());
-  // The ranks may meet again, and members of two subgroups may look alike: no two groups have
-  // these.
-  const auto drawn = detail::draw_bytes<8>();
+  // The ranks may meet again, and members of two subgroups may look alike, but the number that
+  // rank 0 of each group draws is another.
+  const auto drawn = detail::draw_bytes<sizeof(std::uint64_t)>();
   own_part.insert(own_part.end(), drawn.begin(), drawn.end());
   const auto my_cores = usable_core_numbers();
   const auto numbers = std::as_bytes(std::span{my_cores});
@@ -148,14 +147,15 @@ inline std::uint64_t tcp_bootstrap::count_neighbours(deadline until) {
   std::vector<std::uint32_t> cores;
   std::vector<rank_id> near_ranks;
   constexpr std::size_t before_end = sizeof here + 1;
-  constexpr std::size_t before_cores = before_end + own_end.size() + drawn.size();
+  constexpr std::size_t before_drawn = before_end + own_end.size();
+  constexpr std::size_t before_cores = before_drawn + drawn.size();
   std::size_t before_me = 0;
   std::size_t ranks_here = 0;
-  detail::fnv_hash group;
+  std::uint64_t group = 0;
   for (const rank_id peer : all_ranks{size()}) {
     const std::span<const std::byte> bytes{given[peer.index()].bytes};
-    for (const std::byte each : bytes) group.add(static_cast<std::uint64_t>(each));
     if (bytes.size() < before_cores) continue;
+    if (peer.index() == 0) std::memcpy(&group, &bytes[before_drawn], sizeof group);
     detail::host_identity of_peer{here};
     std::memcpy(&of_peer, bytes.data(), sizeof of_peer);
     if (const bool is_in_mesh = bytes[sizeof here] != std::byte{0}; is_in_mesh != settings_.mesh)
@@ -181,7 +181,7 @@ inline std::uint64_t tcp_bootstrap::count_neighbours(deadline until) {
   cores.erase(std::unique(cores.begin(), cores.end()), cores.end());
   set_neighbours(std::move(near_ranks), ranks_here, cores.size());
   local_rank_ = settings_.local_rank.value_or(before_me);
-  return group.value();
+  return group;
 }
 
 /// Lets the members meet at a place that the first member offers. If all members are near each
