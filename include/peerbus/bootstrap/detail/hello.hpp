@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <sys/random.h>
-#include <sys/types.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include <peerbus/bootstrap/build_version.hpp>
 #include <peerbus/bootstrap/detail/message_cursor.hpp>
+#include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/core/system_error.hpp>
 
 namespace peerbus::detail {
 
@@ -68,13 +64,7 @@ struct hello {
 
   /// Draws a random process id.
   /// Throws: `error` system.
-  [[nodiscard]] static process_id make_process_id() {
-    process_id made;
-    static_assert(made.size() <= 256, "getrandom gives these whole, without an interruption");
-    if (::getrandom(made.data(), made.size(), 0) != static_cast<ssize_t>(made.size()))
-      throw system_failure("drawing random bytes", errno);
-    return made;
-  }
+  [[nodiscard]] static process_id make_process_id() { return draw_bytes<sizeof(process_id)>(); }
 };
 
 }  // namespace peerbus::detail

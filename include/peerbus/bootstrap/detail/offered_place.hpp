@@ -3,7 +3,6 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -25,17 +24,6 @@
 #include <peerbus/core/unique_fd.hpp>
 
 namespace peerbus::detail {
-
-/// Returns random bytes.
-/// Throws: `error` system.
-template <std::size_t Count>
-std::array<std::byte, Count> draw_bytes() {
-  static_assert(Count <= 256, "getrandom gives these whole, without an interruption");
-  std::array<std::byte, Count> random{};
-  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
-    throw system_failure("drawing random bytes", errno);
-  return random;
-}
 
 /// Returns 32 random hexadecimal digits.
 /// Throws: `error` system.

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -37,6 +38,17 @@ inline unique_fd open_pidfd(pid_t pid) noexcept {
   (void)pid;
   return {};
 #endif
+}
+
+/// Returns random bytes.
+/// Throws: `error` system.
+template <std::size_t Count>
+std::array<std::byte, Count> draw_bytes() {
+  static_assert(Count <= 256, "getrandom gives these whole, without an interruption");
+  std::array<std::byte, Count> random{};
+  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
+    throw system_failure("drawing random bytes", errno);
+  return random;
 }
 
 /// Returns both ends of a Unix stream connection between rank 0 and `leaf`, in this order.
