@@ -101,6 +101,14 @@ class alignas(cache_line_bytes) activity_line {
     ticks since = 0;         ///< when the wait began; 0 before the first one
   };
 
+  /// A process that `claim` has recorded.
+  struct claimed {
+    pid_t process = 0;  ///< 0 if no process has become the rank yet
+    /// When it did, in nanoseconds of CLOCK_BOOTTIME, from which the kernel counts the starts of
+    /// processes.
+    ticks since = 0;
+  };
+
   /// Records that this process is the rank.
   void claim() noexcept;
 
@@ -123,14 +131,12 @@ class alignas(cache_line_bytes) activity_line {
   /// Returns what the rank was last seen doing; nothing if it has not waited yet.
   [[nodiscard]] std::optional<activity> read() const noexcept;
 
-  /// Returns the process that has claimed the line; 0 before.
-  [[nodiscard]] pid_t process() const noexcept {
-    // order: acquire; pairs with the release in `claim`, so that `claimed` is read after it.
-    return process_.load(std::memory_order_acquire);
+  /// Returns the process that is the rank.
+  [[nodiscard]] claimed owner() const noexcept {
+    // order: acquire; pairs with the release in `claim`, so that the time is read after it.
+    const pid_t process = process_.load(std::memory_order_acquire);
+    return {process, claimed_.load(std::memory_order_relaxed)};
   }
-  /// Returns when the process claimed the line, in nanoseconds of CLOCK_BOOTTIME, from which the
-  /// kernel counts the starts of processes. Call `process` before.
-  [[nodiscard]] ticks claimed() const noexcept { return claimed_.load(std::memory_order_relaxed); }
 
   /// Returns the time now.
   [[nodiscard]] static ticks now() noexcept {

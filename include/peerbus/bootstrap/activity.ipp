@@ -51,7 +51,7 @@ PEERBUS_INLINE void activity_line::claim() noexcept {
   ::clock_gettime(CLOCK_BOOTTIME, &present);
   // order: relaxed; the store below publishes it.
   claimed_.store(present.tv_sec * 1'000'000'000 + present.tv_nsec, std::memory_order_relaxed);
-  // order: release; pairs with the acquire in `process`.
+  // order: release; pairs with the acquire in `owner`.
   process_.store(::getpid(), std::memory_order_release);
 }
 

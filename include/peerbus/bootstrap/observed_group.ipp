@@ -148,7 +148,8 @@ PEERBUS_INLINE std::vector<observed_rank> observed_group::read() const {
     const detail::activity_line& line = *lines[i];
     observed_rank& seen = ranks[i];
     seen.rank = rank_id{header_.first + i};
-    seen.process = line.process();
+    const auto owner = line.owner();
+    seen.process = owner.process;
     // order: acquire; pairs with the release in `membership::announce`, so that what the rank did
     // before its end is read after it.
     seen.announced = static_cast<rank_state>(page_->words()[i].load(std::memory_order_acquire));
@@ -157,7 +158,7 @@ PEERBUS_INLINE std::vector<observed_rank> observed_group::read() const {
     // Ranks that are threads have one process in common.
     seen.is = i != 0 && ranks[i - 1].process == seen.process
                   ? ranks[i - 1].is
-                  : detail::state_of_process(seen.process, line.claimed());
+                  : detail::state_of_process(seen.process, owner.since);
   }
   return ranks;
 }
