@@ -59,6 +59,7 @@
 #include <peerbus/core/cost_table.ipp>
 #include <peerbus/core/error.ipp>
 #include <peerbus/core/futex.ipp>
+#include <peerbus/core/kernel_file.ipp>
 #include <peerbus/core/lane_barrier.ipp>
 #include <peerbus/core/lane_pool.ipp>
 #include <peerbus/core/mapping.ipp>

@@ -20,8 +20,8 @@
 
 #include <peerbus/bootstrap/detail/state_page.hpp>
 #include <peerbus/bootstrap/observed_group.hpp>
-#include <peerbus/core/cgroup.ipp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/kernel_file.hpp>
 #include <peerbus/core/system_error.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/core/unique_fd.hpp>
@@ -33,12 +33,10 @@ namespace detail {
 /// Returns the state of the process that had the number `process` at `claimed`, a time of
 /// CLOCK_BOOTTIME in nanoseconds.
 inline process_state state_of_process(pid_t process, activity_line::ticks claimed) {
-  const std::string text = read_kernel_file(concat("/proc/", process, "/stat"));
-  // The name before the state is in brackets and may hold any character.
-  const auto name_end = text.rfind(") ");
-  if (name_end == std::string::npos)
+  const std::string text = read_process_stat(process);
+  if (text.empty())
     return ::kill(process, 0) == 0 || errno == EPERM ? process_state::unknown : process_state::gone;
-  std::istringstream words{text.substr(name_end + 2)};
+  std::istringstream words{text};
   char state = '?';
   words >> state;
   std::string skipped;

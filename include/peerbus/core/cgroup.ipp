@@ -1,37 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <fcntl.h>
-#include <sys/types.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cstddef>
 #include <cstdlib>
 
 #include <peerbus/core/cgroup.hpp>
+#include <peerbus/core/kernel_file.hpp>
 #include <peerbus/core/text.hpp>
-#include <peerbus/core/unique_fd.hpp>
-
-namespace peerbus::detail {
-
-/// Returns the content of a file of the kernel. Empty if it cannot be read.
-inline std::string read_kernel_file(const std::string& path) {
-  const auto file = unique_fd::above_standard(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  std::string text;
-  std::array<char, 4096> part;
-  while (file) {
-    const ssize_t got = ::read(file.get(), part.data(), part.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    text.append(part.data(), static_cast<std::size_t>(got));
-  }
-  return text;
-}
-
-}  // namespace peerbus::detail
 
 namespace peerbus {
 

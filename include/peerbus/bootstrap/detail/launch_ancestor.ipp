@@ -7,12 +7,13 @@
 #include <cstddef>
 #include <cstdlib>
 #include <iterator>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <peerbus/bootstrap/detail/launch_ancestor.hpp>
-#include <peerbus/core/cgroup.ipp>
+#include <peerbus/core/kernel_file.hpp>
 #include <peerbus/core/text.hpp>
 
 namespace peerbus::detail {
@@ -72,13 +73,10 @@ PEERBUS_INLINE std::optional<launch_ancestor> find_launch_ancestor(
       return launch_ancestor{pid, launch_ancestor::role::rank};
     if (takes_commands(split_at_zeros(read_kernel_file(folder + "cmdline"))))
       return launch_ancestor{pid, launch_ancestor::role::shell};
-    // The name before the parent's number is in brackets and may hold any character.
-    const std::string status = read_kernel_file(folder + "stat");
-    const auto name_end = status.rfind(") ");
-    pid = name_end == std::string::npos
-              ? 0
-              : static_cast<pid_t>(std::strtol(
-                    status.c_str() + std::min(name_end + 4, status.size()), nullptr, 10));
+    std::istringstream status{read_process_stat(pid)};
+    char state = '?';
+    pid = 0;
+    status >> state >> pid;
   }
   return std::nullopt;
 }
