@@ -178,6 +178,22 @@ def refuse():
         connector.send_attn_output(x, rank.context(0, 0, 1), **good)
         raises(peerbus.Refused, "rank 2", connector.recv_ffn_output, x)
     rank.run_ffn(1, 1) if rank.is_ffn else rank.run_attention(1, 1)
+    if rank.is_ffn:  # A context that was used: its outputs stay as they are.
+        payload = connector.recv_attn_output()
+        connector.send_ffn_output(payload.hidden_states, payload.context)
+        for outputs in payload.hidden_states + 1, numpy.zeros([9, HIDDEN], "u2"):
+            raises(RuntimeError, "whose outputs were sent", connector.send_ffn_output, outputs, payload.context)
+    else:
+        once = dict(good, topk_weights=numpy.eye(1, TOP_K, dtype="f4"))
+        given = bf16(numpy.full([1, HIDDEN], rank.role_rank + 1.0))
+        connector.send_attn_output(given, rank.context(0, 0, 1), **once)
+        out = connector.recv_ffn_output(numpy.zeros([1, HIDDEN], "u2"))
+        numpy.testing.assert_array_equal(out, given)
+    rank.run_ffn(1, 1) if rank.is_ffn else rank.run_attention(1, 1)
+    if rank.is_ffn:
+        raises(RuntimeError, "whose outputs were sent", connector.send_ffn_output, payload.hidden_states,
+               payload.context)  # Of a batch that has ended.
+    rank.run_ffn(1, 1) if rank.is_ffn else rank.run_attention(1, 1)
     if rank.is_ffn:  # A wrong place for the sums.
         payload = connector.recv_attn_output()
         connector.send_ffn_output(payload.hidden_states, payload.context)

@@ -221,10 +221,9 @@ class PeerbusAFDConnector(AFDConnectorBase):
         self._nothing = _no_tokens(vllm_config.model_config, self.hidden_size, self._top_k)
         self._comm = self._dispatcher = None
         self.control_plane = PeerbusAFDControlPlane(self)
-        # Batches by stage, oldest first; and those that FFN ranks have sent back, which are finished when
-        # the library needs their place.
-        self._under_way, self._sent_back = collections.defaultdict(collections.deque), collections.deque()
-        self._received = 0  # Batches whose outputs FFN ranks have not sent.
+        # Batches, oldest first: those of attention ranks by stage, and those that FFN ranks have received,
+        # which are finished when the library needs their place.
+        self._under_way, self._received = collections.defaultdict(collections.deque), collections.deque()
 
     @classmethod
     def parse_extra_config(cls, raw):
@@ -273,8 +272,7 @@ class PeerbusAFDConnector(AFDConnectorBase):
             dispatcher.destroy()
             comm.destroy()
         self._under_way.clear()
-        self._sent_back.clear()
-        self._received = 0
+        self._received.clear()
 
     def tell(self, make):
         """Collective: returns the bytes that `make()` returns on attention rank 0. What it raises there, the
@@ -348,10 +346,12 @@ class PeerbusAFDConnector(AFDConnectorBase):
         """FFN ranks: waits for the tokens of all attention ranks. Returns an `AFDA2FTransferPayload`, whose
         rows lie in the order of experts, attention ranks and tokens."""
         self._require("recv_attn_output", True)
-        while self._sent_back and self._received + len(self._sent_back) >= self._dispatcher.in_flight:
-            self._finish(self._sent_back.popleft())
+        received = self._received
+        # The library refuses one more beside batches whose outputs are not sent.
+        while len(received) >= self._dispatcher.in_flight and received[0].stage == "sent back":
+            received.popleft().give_up()
         batch = self._send(*self._nothing).receive()
-        self._received += 1
+        received.append(batch)
         rows = _GroupedRows(self._dispatcher, batch)
         context = AFDTransferContext(
             AFDTransferMetadata(layer_idx, ubatch_idx, rows.sources[:self.attn_size].tolist()),
@@ -364,26 +364,15 @@ class PeerbusAFDConnector(AFDConnectorBase):
         rank."""
         self._require("send_ffn_output", True)
         rows = context.states.rows
-        if rows.dispatcher is not self._dispatcher:
-            raise RuntimeError("send_ffn_output was given a context of a connector that is closed")
-        self._received -= 1
-        self._sent_back.append(rows.batch)
+        if rows.batch not in self._received or rows.batch.stage != "received":
+            raise RuntimeError("send_ffn_output was given a context whose outputs were sent, or of a connector "
+                               "that is closed, expected one of recv_attn_output, once")
         try:
             rows.place(ffn_output)
         except Exception as problem:
             rows.batch.refuse_combine(problem)
             raise
         rows.batch.send_back()
-
-    @staticmethod
-    def _finish(batch):
-        """Finishes a batch of an FFN rank, which has no tokens in it. If a rank refused it, that rank says
-        so."""
-        try:
-            batch.finish()
-        except Exception:
-            if batch.stage != "received":
-                raise
 
 
 def register():
