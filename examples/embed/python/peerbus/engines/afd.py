@@ -89,15 +89,17 @@ class _GroupedRows:
     """The rows of a batch of layout slots, once for each local expert of a token, in the order of experts.
     `group_list` has the rows of each local expert, `sources` those of each rank."""
 
-    def __init__(self, dispatcher, batch):
-        self.dispatcher, self.batch, self._shape = dispatcher, batch, batch.outputs.shape
+    def __init__(self, batch, local_experts):
+        self.batch = batch
+        ranks, most, _ = batch.outputs.shape
         experts = numpy.asarray(batch.slot_experts)
         at, slot = numpy.nonzero(experts >= 0)
         order = numpy.argsort(experts[at, slot], kind="stable")  # Of a rank's tokens and ranks in order.
         self._at, self._slot = at[order], slot[order]
         self._weights = numpy.asarray(batch.slot_weights)[self._at, self._slot]
-        self.group_list = numpy.bincount(experts[at, slot], minlength=dispatcher.local_experts)
-        self.sources = numpy.bincount(at // self._shape[1], minlength=dispatcher.comm.size)
+        self._rows, self._row_of = numpy.unique(self._at, return_inverse=True)
+        self.group_list = numpy.bincount(experts[at, slot], minlength=local_experts)
+        self.sources = numpy.bincount(at // most, minlength=ranks)
 
     def of(self, values):
         """Returns the rows of [R, B, ...]."""
@@ -106,17 +108,17 @@ class _GroupedRows:
     def place(self, outputs):
         """Puts `outputs`, [N, H], where attention ranks read them: as weighted sums over the local experts of
         each token, in float32 in the order of its slots, rounded once."""
-        shape = [len(self._at), self._shape[2]]
-        given = bits_of(outputs, "ffn_output", shape)
-        target = bits_of(self.batch.outputs, "outputs", self._shape).reshape(-1, shape[1])
-        if (self._weights == 1).all() and len(numpy.unique(self._at)) == shape[0]:
+        ranks, most, hidden = self.batch.outputs.shape
+        given = bits_of(outputs, "ffn_output", [len(self._at), hidden])
+        target = bits_of(self.batch.outputs, "outputs", [ranks, most, hidden]).reshape(-1, hidden)
+        if (self._weights == 1).all() and len(self._rows) == len(self._at):
             target[self._at] = given
             return
-        sums = numpy.zeros(target.shape, numpy.float32)
+        sums = numpy.zeros([len(self._rows), hidden], numpy.float32)
         for slot in numpy.unique(self._slot):
             own = self._slot == slot
-            sums[self._at[own]] += self._weights[own, None] * from_bf16(given[own])
-        target[self._at] = to_bf16(sums[self._at])
+            sums[self._row_of[own]] += self._weights[own, None] * from_bf16(given[own])
+        target[self._rows] = to_bf16(sums)
 
 
 _IDLE_SECONDS = 1800  # For which FFN ranks wait for a step.
@@ -290,9 +292,7 @@ class PeerbusAFDConnector(AFDConnectorBase):
             raise problem
         if size[0] < 0:
             raise c.Refused(8, "attention rank 0 could not say what the step is")
-        told = numpy.empty(int(size[0]), numpy.uint8)
-        if self.world_rank == 0:
-            told[:] = numpy.frombuffer(text, numpy.uint8)
+        told = numpy.frombuffer(text, numpy.uint8) if self.world_rank == 0 else numpy.empty(int(size[0]), numpy.uint8)
         return self._comm.broadcast(told, 0).tobytes()
 
     def _require_initialized(self, name):
@@ -352,10 +352,10 @@ class PeerbusAFDConnector(AFDConnectorBase):
             received.popleft().give_up()
         batch = self._send(*self._nothing).receive()
         received.append(batch)
-        rows = _GroupedRows(self._dispatcher, batch)
+        rows = _GroupedRows(batch, self._dispatcher.local_experts)
         context = AFDTransferContext(
             AFDTransferMetadata(layer_idx, ubatch_idx, rows.sources[:self.attn_size].tolist()),
-            PeerbusTransferState(like(batch.rows, rows.group_list), 
+            PeerbusTransferState(like(batch.rows, rows.group_list),
                                  None if batch.scales is None else rows.of(batch.scales), rows))
         return AFDA2FTransferPayload(rows.of(batch.rows), context)
 
