@@ -311,7 +311,7 @@ TEST_CASE("mesh: strangers at the ports of the mesh are hung up on, and the rank
   for (std::size_t rank = 0; rank < n; ++rank)
     ranks.emplace_back([&, rank] {
       const auto words = std::make_unique<std::atomic<std::uint32_t>[]>(n);
-      const peerbus::membership members{rank_id{rank}, n, words.get(), nullptr, {}};
+      const peerbus::membership members{rank_id{rank}, n, words.get(), nullptr};
       // Until the last rank calls, the others listen.
       if (rank == 3) wait_for([&] { return were_hung_up_on.load(); }, "the strangers");
       const auto links = meshes[rank]->connect(given, members, patience());
@@ -464,7 +464,7 @@ TEST_CASE("mesh: offers that are none are refused") {
   const auto words = std::make_unique<std::atomic<std::uint32_t>[]>(3);
   for (const std::size_t rank : {0U, 1U, 2U}) {
     CAPTURE(rank);
-    const peerbus::membership members{rank_id{rank}, 3, words.get(), nullptr, {}};
+    const peerbus::membership members{rank_id{rank}, 3, words.get(), nullptr};
     peerbus::detail::tcp_mesh mesh{mesh_seat(rank, 3, 1), patience()};
     const auto own = mesh.offer();
     const std::vector<std::byte> whole(32);
@@ -517,7 +517,7 @@ TEST_CASE("mesh: who is hung up on after its greeting calls again") {
     }
   }};
   const auto words = std::make_unique<std::atomic<std::uint32_t>[]>(3);
-  const peerbus::membership members{rank_id{2}, 3, words.get(), nullptr, {}};
+  const peerbus::membership members{rank_id{2}, 3, words.get(), nullptr};
   const std::vector<std::span<const std::byte>> given{offers.begin(), offers.end()};
   auto links = caller.connect(given, members, patience());
   CHECK(links[1].send(std::array{std::byte{2}}) == 1);
