@@ -6,6 +6,7 @@
 #include <peerbus/bootstrap/detail/launch_ancestor.ipp>
 #include <peerbus/bootstrap/detail/star_bootstrap.ipp>
 #include <peerbus/bootstrap/environment.ipp>
+#include <peerbus/bootstrap/event_listeners.ipp>
 #include <peerbus/bootstrap/join_running.ipp>
 #include <peerbus/bootstrap/launch_environment.ipp>
 #include <peerbus/bootstrap/local.ipp>

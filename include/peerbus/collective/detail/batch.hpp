@@ -110,6 +110,7 @@ class batch {
   std::optional<deadline> until_;           // Empty: from the first wait on.
   std::size_t left_ = 0;                    // Messages that are not complete.
   std::size_t idle_ = 0;                    // Waits since anything moved.
+  std::optional<rank_id> awaited_{};        // The peer of the latest wait.
   std::optional<difference> difference_{};  // The first one.
   peerbus::detail::activity_line::begun activity_;
 };

@@ -40,15 +40,16 @@ PEERBUS_INLINE bool batch::advance() {
 }
 
 PEERBUS_INLINE void batch::complete() {
-  activity_ = memory_.group().members()->own_activity().begin(
-      {.operation = group_operation::batch_send_recv, .number = on_.calls_});
+  const membership& members = *memory_.group().members();
+  activity_ =
+      members.begin_wait({.operation = group_operation::batch_send_recv, .number = on_.calls_});
   while (left_ != 0) {
     if (advance())
       idle_ = 0;
     else
       wait();
   }
-  memory_.group().members()->own_activity().end(activity_);
+  members.end_wait(activity_, {.last = awaited_});
   if (difference_) throw_mismatch();
 }
 
@@ -281,7 +282,9 @@ PEERBUS_INLINE void batch::wait() {
   std::size_t place = 0;
   errc code = errc::ok;
   for_each_awaited([&](const awaited_signal& signal) {
-    if (place++ == turn) code = memory_.await(signal.peer, signal.kind, signal.value, shortly);
+    if (place++ != turn) return;
+    awaited_ = signal.peer;
+    code = memory_.await(signal.peer, signal.kind, signal.value, shortly);
   });
   if (code == errc::timed_out && !until_->expired()) return;
   require(code);
@@ -294,6 +297,7 @@ PEERBUS_ERROR_PATH std::string batch::title() const {
 PEERBUS_ERROR_PATH void batch::fail(errc code) {
   take_back();
   const membership& members = *memory_.group().members();
+  members.fail_wait(activity_, code, awaited_);
   std::string text = peerbus::detail::concat(title(), " failed in the middle, after ",
                                              peerbus::detail::describe_elapsed(activity_));
   std::size_t named = 0;
