@@ -54,9 +54,11 @@ PEERBUS_INLINE void batch::complete() {
 }
 
 PEERBUS_INLINE void batch::start() {
-  begin();
-  // No longer, because peers that keep up would keep this rank from returning.
-  for (std::size_t pass = 0; pass < channel_map::generations && left_ != 0; ++pass) advance();
+  report("start", [this] {
+    begin();
+    // No longer, because peers that keep up would keep this rank from returning.
+    for (std::size_t pass = 0; pass < channel_map::generations && left_ != 0; ++pass) advance();
+  });
   on_.is_pending_ = true;
 }
 
@@ -69,7 +71,18 @@ PEERBUS_INLINE void batch::finish(const std::optional<deadline>& until) {
     throw;
   }
   if (until) until_ = until;
-  complete();
+  report("finish", [this] { complete(); });
+}
+
+PEERBUS_INLINE operation_event batch::event_of(const channel_end& end, rank_id peer,
+                                               bool sends) const noexcept {
+  return {.kind = sends ? event_kind::send : event_kind::recv,
+          .what = {.operation = group_operation::batch_send_recv, .number = end.messages},
+          .name = sends ? "send" : "recv",
+          .begun = end.since,
+          .bytes = messages_[end.transfer].bytes().size(),
+          .peer = peer,
+          .fault = end.is_matched.value_or(true) ? errc::ok : errc::mismatch};
 }
 
 PEERBUS_ERROR_PATH void batch::abandon() noexcept {
@@ -92,10 +105,19 @@ PEERBUS_INLINE void batch::find_next(channel_end& end, rank_id peer, bool sends,
   while (has_message(end) &&
          (messages_[end.transfer].peer() != peer || messages_[end.transfer].sends() != sends))
     ++end.transfer;
+  if (listeners().any() && has_message(end)) {
+    end.since = operation_event::now();
+    listeners().tell_begin(event_of(end, peer, sends));
+  }
 }
 
 PEERBUS_INLINE void batch::finish(channel_end& end, rank_id peer, bool sends) noexcept {
   --left_;
+  if (listeners().any()) {
+    operation_event event = event_of(end, peer, sends);
+    event.ended = operation_event::now();
+    listeners().tell_end(event);
+  }
   ++end.messages;
   find_next(end, peer, sends, end.transfer + 1);
 }

@@ -29,6 +29,8 @@ class call_check {
 
   /// Returns the description of this rank's call.
   [[nodiscard]] const call_header& header() const noexcept { return header_; }
+  /// Returns the number of the call, among those of the team.
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   /// Lets the description say whether operands are read in private memory, on which ranks agree in
   /// any case.
   void say_way(std::uint32_t way) noexcept { header_.window = way & call_header::window_mask; }
