@@ -117,6 +117,10 @@
 #include <peerbus/moe/plan/send_plan.ipp>
 #include <peerbus/moe/protocol.ipp>
 #include <peerbus/moe/relay.ipp>
+#include <peerbus/trace/chrome_trace.ipp>
+#include <peerbus/trace/clock_offset.ipp>
+#include <peerbus/trace/job_trace.ipp>
+#include <peerbus/trace/recorder.ipp>
 #include <peerbus/transport/detail/memory_limit.ipp>
 #include <peerbus/transport/direct.ipp>
 #include <peerbus/transport/fault/plan.ipp>

@@ -158,7 +158,8 @@ void check_named_rank(bool measures) {
       std::vector<bf16> out(16);
       moe.combine(got, out);
       peerbus::operation_event longest;
-      for (const auto& event : events.read().at(0)) {
+      const auto recorded = events.read().at(0);
+      for (const auto& event : recorded) {
         test::expect(event.ended >= event.begun, "an event that ends after its begin");
         const bool is_wait = event.kind == peerbus::event_kind::wait &&
                              event.what.number == number &&

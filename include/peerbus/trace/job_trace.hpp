@@ -34,15 +34,17 @@ class job_trace {
   /// on stderr, with the largest error of a clock and the number of lost events, unless `quiet`.
   /// Cost: as `measure_clock`; every rank gets the events of all, about 200 bytes of text for each,
   /// up to 48 MiB a rank and 1 GiB in all. Earlier events are then left out.
-  /// Throws, on all ranks: `error` as `bootstrap::allgather`; on rank 0: system if the file cannot
-  /// be written.
+  /// Throws: `error` as `bootstrap::allgather`, such as when ranks are gone. This rank's events are
+  /// then in a file of its own, `path` with ".rank" and its number behind. On rank 0: system if the
+  /// file cannot be written.
   void write(const std::string& path, deadline until, bool quiet = false);
-  /// Writes the events of this rank alone to the file `path`, such as when other ranks are gone.
-  /// Not collective. Times are as offset when recording began.
+  /// Writes the events of this rank alone to the file `path`. Not collective. The offset of its
+  /// clock is that of when recording began.
   /// Throws: `error` system if the file cannot be written.
   void write_own(const std::string& path) const;
 
  private:
+  void write_all(const std::string& path, deadline until, bool quiet);
   [[nodiscard]] std::string text(const clock_offset& end, std::size_t most_bytes) const;
 
   bootstrap* boot_;

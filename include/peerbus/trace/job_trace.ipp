@@ -56,6 +56,16 @@ PEERBUS_INLINE std::string job_trace::text(const clock_offset& end, std::size_t 
 }
 
 PEERBUS_INLINE void job_trace::write(const std::string& path, deadline until, bool quiet) {
+  try {
+    write_all(path, until, quiet);
+  } catch (const error& problem) {
+    if (problem.code() != errc::system)
+      write_own(detail::concat(path, ".rank", boot_->rank().index()));
+    throw;
+  }
+}
+
+PEERBUS_INLINE void job_trace::write_all(const std::string& path, deadline until, bool quiet) {
   struct summary {
     std::int64_t error;
     std::uint64_t lost;
