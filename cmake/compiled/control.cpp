@@ -96,12 +96,12 @@
 #include <peerbus/moe/engine/relay_engine.ipp>
 #include <peerbus/moe/engine/relay_experts.ipp>
 #include <peerbus/moe/engine/reporting_engine.ipp>
+#include <peerbus/moe/engine/reporting_path.ipp>
 #include <peerbus/moe/engine/resume.ipp>
 #include <peerbus/moe/engine/set_up.ipp>
 #include <peerbus/moe/engine/use_index.ipp>
 #include <peerbus/moe/expert_map.ipp>
 #include <peerbus/moe/path/copy_targets.ipp>
-#include <peerbus/moe/path/reporting_path.ipp>
 #include <peerbus/moe/path/staged_copies.ipp>
 #include <peerbus/moe/path/sum_copies.ipp>
 #include <peerbus/moe/plan/check_experts.ipp>

@@ -62,5 +62,5 @@ class reporting_path final : public any_row_path {
 }  // namespace peerbus::moe::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/path/reporting_path.ipp>  // IWYU pragma: keep
+#include <peerbus/moe/engine/reporting_path.ipp>  // IWYU pragma: keep
 #endif
