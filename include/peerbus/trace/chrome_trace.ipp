@@ -116,7 +116,9 @@ PEERBUS_INLINE void append_event(std::string& out, const rank_trace& trace, std:
   const std::string common =
       concat("{\"name\":\"", title_of(event), "\",\"cat\":\"", category_of(event),
              "\",\"pid\":", trace.rank.index(), ",\"tid\":", thread, ",");
-  const std::string id = concat("\"id2\":{\"local\":\"", number, "\"},");
+  char id[48];
+  std::snprintf(id, sizeof id, "\"id2\":{\"local\":\"0x%llx\"},",
+                static_cast<unsigned long long>(number));
   const std::string arguments = arguments_of(event);
   if (!is_message) {
     out += concat(common, "\"ph\":\"X\",\"ts\":", as_microseconds(begun),
