@@ -86,8 +86,8 @@ class group {
   /// is made.
   /// Throws: `error` invalid_argument if it has started before; as `job_trace`.
   void start_trace(std::size_t events, deadline until);
-  /// Collective: writes what was recorded. Throws: as `job_trace::write`; `error` invalid_argument
-  /// if nothing is recorded.
+  /// Collective: writes what was recorded.
+  /// Throws: as `job_trace::write`; `error` invalid_argument if nothing is recorded.
   void write_trace(const std::string& path, deadline until);
   /// Returns what may end the waits of the group. Not to be changed while a call waits.
   [[nodiscard]] interruption& stop() noexcept { return *stop_; }

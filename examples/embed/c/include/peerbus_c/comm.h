@@ -179,7 +179,8 @@ PEERBUS_API peerbus_code peerbus_comm_barrier(peerbus_comm *comm, int64_t timeou
  * Cost: 104 bytes of memory for each event of 8 threads, and less than 2 % of the time of 128 tokens.
  * Errors: PEERBUS_INVALID_ARGUMENT if it has started, PEERBUS_TIMED_OUT, PEERBUS_PEER_DEAD.
  */
-PEERBUS_API peerbus_code peerbus_comm_start_trace(peerbus_comm *comm, uint64_t events, int64_t timeout_ns);
+PEERBUS_API peerbus_code peerbus_comm_start_trace(peerbus_comm *comm, uint64_t events,
+                                                  int64_t timeout_ns);
 /**
  * Collective: writes the recorded events of all ranks to the file `path` of rank 0, in the JSON format of
  * Chrome's trace viewer, which ui.perfetto.dev opens.
@@ -187,7 +188,8 @@ PEERBUS_API peerbus_code peerbus_comm_start_trace(peerbus_comm *comm, uint64_t e
  * do not come; each rank that calls then has a file of its own, `path` with ".rank" and its number behind.
  * PEERBUS_SYSTEM if a file cannot be written.
  */
-PEERBUS_API peerbus_code peerbus_comm_write_trace(peerbus_comm *comm, const char *path, int64_t timeout_ns);
+PEERBUS_API peerbus_code peerbus_comm_write_trace(peerbus_comm *comm, const char *path,
+                                                  int64_t timeout_ns);
 
 /**
  * Goes on without the ranks that have died or left since. The living ranks call it when a call has
