@@ -1049,7 +1049,7 @@ def traced():
             moe.combine(moe.dispatch(tokens, ids, weights), 4)
             is_bad = comm.rank == LATE
             raises(peerbus.InvalidArgument if is_bad else peerbus.Refused, "99", moe.dispatch, tokens,
-                   ids + (99 if is_bad else 0), weights)
+                   numpy.full([4, 1], 99) if is_bad else ids, weights)
         comm.all_reduce(numpy.ones(25, numpy.float32))
         if trace is not None:
             raises(peerbus.InvalidArgument, "records its events already", c.check,

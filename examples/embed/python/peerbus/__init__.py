@@ -146,16 +146,6 @@ class Communicator(c.Object, Collectives):
             c.check(c.lib.peerbus_comm_start_trace(self, 0, c.nanoseconds(meet_timeout)))
             self._trace = path
 
-    def destroy(self):
-        """Releases what the library holds, after writing the trace, for which ranks wait for each other.
-        Does nothing if that has happened before."""
-        path, self._trace = self._trace, None
-        try:
-            if path is not None and self._as_parameter_:
-                c.check(c.lib.peerbus_comm_write_trace(self, path, 0))
-        finally:
-            super().destroy()
-
     _trace = None
     _all = weakref.WeakSet()
 
@@ -328,11 +318,17 @@ class Communicator(c.Object, Collectives):
         return self._own_team
 
     def destroy(self):
-        """Releases what the library holds. Does nothing if that has happened before."""
+        """Releases what the library holds. With a trace, writes that before, for which ranks wait for each
+        other. Does nothing if that has happened before."""
         if self._own_team is not None:
             self._own_team.destroy()
             self._own_team = None
-        super().destroy()
+        path, self._trace = self._trace, None
+        try:
+            if path is not None:
+                c.check(c.lib.peerbus_comm_write_trace(self, path, 0))
+        finally:
+            super().destroy()
 
 
 class Window(c.Object):
