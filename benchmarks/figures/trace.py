@@ -76,7 +76,7 @@ def draw(events):
     y = TOP + LANE * len(ranks)
     out.append(f'  <line x1="0" x2="{WIDTH}" y1="{y - 6}" y2="{y - 6}"/>')
     span = end - begin
-    unit = next(unit for unit in (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10 ** 6) if span / unit <= 12)
+    unit = next(unit for unit in (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000, 10 ** 6) if span / unit <= 12)
     for tick in range(0, int(span) + 1, unit):
         x = LEFT + tick * scale
         out.append(f'  <text x="{x:.1f}" y="{y + 14}" class="faint" text-anchor="middle">{tick}{" us" if tick == 0 else ""}</text>')
