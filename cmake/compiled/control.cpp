@@ -6,6 +6,7 @@
 #include <peerbus/bootstrap/detail/launch_ancestor.ipp>
 #include <peerbus/bootstrap/detail/star_bootstrap.ipp>
 #include <peerbus/bootstrap/environment.ipp>
+#include <peerbus/bootstrap/event_listeners.ipp>
 #include <peerbus/bootstrap/join_running.ipp>
 #include <peerbus/bootstrap/launch_environment.ipp>
 #include <peerbus/bootstrap/local.ipp>
@@ -94,6 +95,8 @@
 #include <peerbus/moe/engine/relay_combine.ipp>
 #include <peerbus/moe/engine/relay_engine.ipp>
 #include <peerbus/moe/engine/relay_experts.ipp>
+#include <peerbus/moe/engine/reporting_engine.ipp>
+#include <peerbus/moe/engine/reporting_path.ipp>
 #include <peerbus/moe/engine/resume.ipp>
 #include <peerbus/moe/engine/set_up.ipp>
 #include <peerbus/moe/engine/use_index.ipp>
@@ -114,6 +117,10 @@
 #include <peerbus/moe/plan/send_plan.ipp>
 #include <peerbus/moe/protocol.ipp>
 #include <peerbus/moe/relay.ipp>
+#include <peerbus/trace/chrome_trace.ipp>
+#include <peerbus/trace/clock_offset.ipp>
+#include <peerbus/trace/job_trace.ipp>
+#include <peerbus/trace/recorder.ipp>
 #include <peerbus/transport/detail/memory_limit.ipp>
 #include <peerbus/transport/direct.ipp>
 #include <peerbus/transport/fault/plan.ipp>

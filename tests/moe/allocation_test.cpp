@@ -20,6 +20,7 @@
 #include <peerbus/moe/received_slots.hpp>
 #include <peerbus/moe/received_token_slots.hpp>
 #include <peerbus/moe/received_tokens.hpp>
+#include <peerbus/trace/recorder.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
@@ -97,12 +98,14 @@ void check_no_allocation(std::size_t ranks) {
   CHECK(worst_status == 0);
 }
 
-/// Three batches in flight, by halves of operations.
+/// Three batches in flight, by halves of operations, of which a recorder may keep the events.
 template <class Group, class Layout>
-void check_no_allocation_in_flight(std::size_t ranks, Layout layout) {
+void check_no_allocation_in_flight(std::size_t ranks, Layout layout, bool records = false) {
   CAPTURE(ranks);
   CAPTURE(Layout::name);
-  const int worst_status = Group::run(ranks, [layout](auto& comm) {
+  const int worst_status = Group::run(ranks, [layout, records](auto& comm) {
+    peerbus::recorder events{{.events = 64}};
+    if (records) comm.members()->listeners().add(events);
     auto three = config;
     three.in_flight = 3;
     three.attachments = {8, 512};
@@ -133,6 +136,8 @@ void check_no_allocation_in_flight(std::size_t ranks, Layout layout) {
       moe.combine_recv(b, std::span{out}.first(mine[1]->tokens.size()));
       moe.combine_recv(c, std::span{out}.first(mine[2]->tokens.size()));
     });
+    comm.members()->listeners().remove(events);
+    test::expect((events.lost() != 0) == records, "events, more than the ring keeps");
   });
   CHECK(worst_status == 0);
 }
@@ -218,6 +223,7 @@ TEST_CASE("halves of operations with three batches in flight allocate nothing, i
   for (const std::size_t n : {1U, 2U, 4U, 5U}) {
     check_no_allocation_in_flight<loopback>(n, moe::compact{.alignment = 8, .zero_gaps = true});
     check_no_allocation_in_flight<loopback>(n, moe::padded{});
+    check_no_allocation_in_flight<loopback>(n, moe::padded{}, true);
     check_no_allocation_in_flight<loopback>(n, moe::rank_major{});
     check_no_allocation_in_flight<loopback>(n, moe::slots{});
     check_no_allocation_in_flight<staged>(n, moe::padded{});

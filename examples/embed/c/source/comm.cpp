@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +32,7 @@
 #include "choose_bus.hpp"
 #include "module.hpp"
 #include "objects.hpp"
+#include "probes.hpp"
 
 template class peerbus::communicator<peerbus::any_transport>;
 
@@ -103,6 +108,20 @@ peerbus_code make_comm(peerbus_comm** comm, Read&& read, Make&& make) {
   });
 }
 
+/// Returns the value of a variable of the environment, or null if it is not set or empty.
+const char* value_of(const char* name) {
+  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): as launched().
+  return value == nullptr || *value == 0 ? nullptr : value;
+}
+
+/// Returns a file in `folder` of which no other communicator has the name.
+std::string trace_file_in(const char* folder) {
+  static std::atomic<unsigned> number{0};
+  std::array<char, 64> host{};
+  static_cast<void>(::gethostname(host.data(), host.size() - 1));
+  return peerbus::concat(folder, "/peerbus-", host.data(), "-", ::getpid(), "-", ++number, ".json");
+}
+
 /// Returns the name of this rank's host that the caller or the environment gives, or nothing.
 std::string host_of(const char* given) {
   const char* const named =
@@ -174,6 +193,34 @@ group::group(bootstrap& boot, const peerbus_comm_options& options, std::unique_p
            options_of(options)} {
   options_.provider = provider_.c_str();
   options_.device = device_.c_str();
+  if (value_of("PEERBUS_PROBES") != nullptr) add_probes(comm.members()->listeners());
+  const char* const folder = value_of("PEERBUS_TRACE");
+  if (folder == nullptr) return;
+  start_trace(0, rendezvous_deadline(options));
+  trace_path_ = trace_file_in(folder);
+}
+
+group::~group() {
+  if (!trace_ || trace_path_.empty()) return;
+  try {
+    trace_->write(trace_path_, deadline::after(std::chrono::seconds{10}));
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "peerbus: the trace %s has not the events of all ranks: %s\n",
+                 trace_path_.c_str(), problem.what());
+  }
+}
+
+void group::start_trace(std::size_t events, deadline until) {
+  if (!trace_path_.empty()) return;  // The environment has asked for it.
+  require(!trace_, "the communicator records its events already");
+  recorder_options options;
+  if (events != 0) options.events = events;
+  trace_.emplace(comm.boot(), until, options);
+}
+
+void group::write_trace(const std::string& path, deadline until) {
+  require(trace_.has_value(), "the communicator records no events");
+  trace_->write(path, until);
 }
 
 }  // namespace peerbus::c_library
@@ -299,6 +346,21 @@ peerbus_code peerbus_comm_barrier(peerbus_comm* comm, int64_t timeout_ns) {
   return guarded([&] {
     auto& ranks = usable(comm, "communicator").members->comm;
     ranks.barrier(deadline_of(ranks, timeout_ns));
+  });
+}
+
+peerbus_code peerbus_comm_start_trace(peerbus_comm* comm, uint64_t events, int64_t timeout_ns) {
+  return guarded([&] {
+    group& members = *usable(comm, "communicator").members;
+    members.start_trace(events, deadline_of(members.comm, timeout_ns));
+  });
+}
+
+peerbus_code peerbus_comm_write_trace(peerbus_comm* comm, const char* path, int64_t timeout_ns) {
+  return guarded([&] {
+    require(path != nullptr, "path is NULL");
+    group& members = *usable(comm, "communicator").members;
+    members.write_trace(path, deadline_of(members.comm, timeout_ns));
   });
 }
 

@@ -17,6 +17,7 @@
 #include <peerbus/communicator/admission.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/trace/job_trace.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/window.hpp>
 
@@ -36,6 +37,10 @@ class group {
   /// Collective: makes the communicator of `boot`, which outlives the group, or is its own.
   group(bootstrap& boot, const peerbus_comm_options& options,
         std::unique_ptr<bootstrap> own = nullptr);
+  group(const group&) = delete;
+  group& operator=(const group&) = delete;
+  /// Writes the trace that the environment asks for.
+  ~group();
 
  private:
   // These precede `comm`, which uses them until its end.
@@ -77,6 +82,13 @@ class group {
   [[nodiscard]] const char* refusal() const noexcept {
     return admission_ ? admission_->refusal().c_str() : "";
   }
+  /// Collective: starts to record the latest `events` events of each thread, before anything else
+  /// is made.
+  /// Throws: `error` invalid_argument if it has started before; as `job_trace`.
+  void start_trace(std::size_t events, deadline until);
+  /// Collective: writes what was recorded.
+  /// Throws: as `job_trace::write`; `error` invalid_argument if nothing is recorded.
+  void write_trace(const std::string& path, deadline until);
   /// Returns what may end the waits of the group. Not to be changed while a call waits.
   [[nodiscard]] interruption& stop() noexcept { return *stop_; }
 
@@ -84,6 +96,8 @@ class group {
   std::optional<stage> stage_;
   std::optional<admission> admission_;
   launch_settings place_;
+  std::optional<job_trace> trace_;
+  std::string trace_path_;  ///< the file that the environment asks for; empty: none
 };
 
 /// The common part of all objects.
