@@ -22,6 +22,7 @@
 #include <peerbus/bootstrap/tcp_settings.hpp>
 #include <peerbus/bootstrap/threads.hpp>
 #include <peerbus/bootstrap/with_vacancies.hpp>
+#include <peerbus/communicator/log_choices.hpp>
 #include <peerbus/communicator/survivors.hpp>
 #include <peerbus/core/rank.hpp>
 
@@ -174,6 +175,7 @@ group::group(bootstrap& boot, const peerbus_comm_options& options, std::unique_p
            options_of(options)} {
   options_.provider = provider_.c_str();
   options_.device = device_.c_str();
+  if (log()) log_choices(comm, log());
 }
 
 }  // namespace peerbus::c_library

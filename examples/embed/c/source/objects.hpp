@@ -17,6 +17,7 @@
 #include <peerbus/communicator/admission.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/log.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/window.hpp>
 
@@ -57,6 +58,8 @@ class group {
   }
   /// Returns the name of the transport.
   [[nodiscard]] const char* transport_name() const noexcept { return chosen_.name; }
+  /// Returns the log that the environment asked for when the group was made.
+  [[nodiscard]] const stderr_log& log() const noexcept { return chosen_.log; }
   /// Returns the options that the group was made with.
   [[nodiscard]] const peerbus_comm_options& options() const noexcept { return options_; }
   /// Collective: makes the stage that windows of this group need, unless it is there. Returns it,
