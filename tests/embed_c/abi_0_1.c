@@ -121,6 +121,8 @@ AT(peerbus_exchange_config, reserved, 140);
 AT(peerbus_exchange_config, physical_experts, 144);
 AT(peerbus_exchange_config, experts_of_rank, 152);
 AT(peerbus_exchange_config, replicas, 160);
+AT(peerbus_exchange_config, distrust_peers, 168);
+AT(peerbus_exchange_config, reserved_too, 172);
 LEAST(peerbus_dispatch_args, 104);
 AT(peerbus_dispatch_args, struct_bytes, 0);
 AT(peerbus_dispatch_args, expert_id_bits, 4);

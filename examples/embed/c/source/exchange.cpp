@@ -33,6 +33,7 @@ exchange_request request_of(group& members, const peerbus_exchange_config& given
   config.note_bytes = given.note_bytes;
   config.relay = relay_of(given.relay);
   config.same_bits = given.same_bits != 0;
+  config.distrust_peers = given.distrust_peers != 0;
   if (given.stream_from != PEERBUS_STREAM_DEFAULT) config.stream_from = given.stream_from;
   return request;
 }
