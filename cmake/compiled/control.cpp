@@ -6,6 +6,7 @@
 #include <peerbus/bootstrap/detail/launch_ancestor.ipp>
 #include <peerbus/bootstrap/detail/star_bootstrap.ipp>
 #include <peerbus/bootstrap/environment.ipp>
+#include <peerbus/bootstrap/event_listeners.ipp>
 #include <peerbus/bootstrap/join_running.ipp>
 #include <peerbus/bootstrap/launch_environment.ipp>
 #include <peerbus/bootstrap/local.ipp>
@@ -97,12 +98,14 @@
 #include <peerbus/moe/engine/relay_combine.ipp>
 #include <peerbus/moe/engine/relay_engine.ipp>
 #include <peerbus/moe/engine/relay_experts.ipp>
+#include <peerbus/moe/engine/reporting_engine.ipp>
 #include <peerbus/moe/engine/resume.ipp>
 #include <peerbus/moe/engine/set_up.ipp>
 #include <peerbus/moe/engine/use_index.ipp>
 #include <peerbus/moe/expert_map.ipp>
 #include <peerbus/moe/log_choices.ipp>
 #include <peerbus/moe/path/copy_targets.ipp>
+#include <peerbus/moe/path/reporting_path.ipp>
 #include <peerbus/moe/path/staged_copies.ipp>
 #include <peerbus/moe/path/sum_copies.ipp>
 #include <peerbus/moe/plan/check_experts.ipp>

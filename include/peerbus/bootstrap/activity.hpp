@@ -131,6 +131,12 @@ class alignas(cache_line_bytes) activity_line {
   /// Returns what the rank was last seen doing; nothing if it has not waited yet.
   [[nodiscard]] std::optional<activity> read() const noexcept;
 
+  /// Returns the wait that `begin` has encoded as `begun::word`.
+  [[nodiscard]] static constexpr group_wait decode(std::uint64_t word) noexcept {
+    return {static_cast<group_operation>(word >> 1U & 0xffU),
+            static_cast<operation_phase>(word >> 9U & 0xffU), word >> 17U};
+  }
+
   /// Returns the process that is the rank.
   [[nodiscard]] claimed owner() const noexcept {
     // order: acquire; pairs with the release in `claim`, so that the time is read after it.

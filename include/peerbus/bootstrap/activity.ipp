@@ -64,11 +64,7 @@ PEERBUS_ERROR_PATH std::optional<activity> activity_line::read() const noexcept 
   const auto ago = [present](ticks then) noexcept {
     return std::chrono::nanoseconds{std::max<ticks>(present - then, 0)};
   };
-  return activity{{static_cast<group_operation>(latest >> 1U & 0xffU),
-                   static_cast<operation_phase>(latest >> 9U & 0xffU), latest >> 17U},
-                  (latest & waits_bit) == 0,
-                  ago(since),
-                  ago(heard)};
+  return activity{decode(latest), (latest & waits_bit) == 0, ago(since), ago(heard)};
 }
 
 PEERBUS_ERROR_PATH std::string describe_elapsed(const activity_line::begun& wait) {

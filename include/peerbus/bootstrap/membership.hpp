@@ -12,6 +12,8 @@
 #include <vector>
 
 #include <peerbus/bootstrap/activity.hpp>
+#include <peerbus/bootstrap/event_listener.hpp>
+#include <peerbus/bootstrap/event_listeners.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -169,8 +171,32 @@ class membership {
   /// "rank 0 runs".
   [[nodiscard]] std::string fate(rank_id peer) const;
 
-  /// Returns the place where this rank writes what it does. Waits for other ranks use it.
+  /// Returns the place where this rank writes what it does.
   [[nodiscard]] detail::activity_line& own_activity() const noexcept { return *own_line_; }
+  ///@{
+  /// Returns the listeners to the events of this rank in the group.
+  [[nodiscard]] event_listeners& listeners() noexcept { return listeners_; }
+  [[nodiscard]] const event_listeners& listeners() const noexcept { return listeners_; }
+  ///@}
+
+  /// Records that this rank begins a wait for others, and tells listeners.
+  /// Cost: that of `activity_line::begin`, and a load.
+  [[nodiscard]] detail::activity_line::begun begin_wait(const group_wait& wait) const noexcept {
+    const auto begun = own_line_->begin(wait);
+    return listeners_.any() ? listeners_.tell_begin(begun) : begun;
+  }
+  /// Records that what this rank waited for has come, and tells listeners.
+  /// Cost: a store and a load.
+  void end_wait(const detail::activity_line::begun& wait, const wait_end& end = {}) const noexcept {
+    own_line_->end(wait);
+    if (listeners_.any()) listeners_.tell_end(wait, end);
+  }
+  /// Tells listeners that a wait has ended by `code`. Other ranks still see this rank wait.
+  /// `missing` is the rank that has not come, if it is known.
+  void fail_wait(const detail::activity_line::begun& wait, errc code,
+                 std::optional<rank_id> missing = std::nullopt) const noexcept {
+    if (listeners_.any()) listeners_.tell_end(wait, {.last = missing, .fault = code});
+  }
 
   /// Returns the places of `ranks`, for a membership of these ranks alone. Empty if the ranks do
   /// not share them.
@@ -233,6 +259,7 @@ class membership {
   detail::activity_line unshared_;                    ///< that of this rank, if they do not
   std::shared_ptr<detail::activity_line> lent_line_;  ///< the same, given by the caller
   detail::activity_line* own_line_;
+  event_listeners listeners_;
   unique_fd watched_;
   std::unique_ptr<std::atomic<bool>[]> ended_;
   std::unique_ptr<std::atomic<bool>[]> excluded_;

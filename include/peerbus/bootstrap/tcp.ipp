@@ -100,9 +100,9 @@ inline std::vector<bootstrap::contribution> tcp_bootstrap::allgather(contributio
                                                                      deadline until,
                                                                      std::string_view doing) {
   detail::refuse_child(*members(), doing);
-  const auto wait = members()->own_activity().begin({.operation = group_operation::allgather});
+  const auto wait = members()->begin_wait({.operation = group_operation::allgather});
   auto all = star_->allgather(std::move(own_part), until, doing, *members(), *idle());
-  members()->own_activity().end(wait);
+  members()->end_wait(wait);
   return all;
 }
 

@@ -58,11 +58,16 @@ template <transport Transport>
 void communicator<Transport>::barrier(deadline until) {
   require_healthy("barrier", view().number());
   ++barrier_epoch_;
-  detail::activity_line& activity = members()->own_activity();
   const auto wait =
-      activity.begin({.operation = group_operation::barrier, .number = barrier_epoch_});
+      members()->begin_wait({.operation = group_operation::barrier, .number = barrier_epoch_});
+  const bool is_heard = members()->listeners().any();
+  std::optional<rank_id> last;
+  const auto note_missing = [&](rank_id peer, std::uint64_t seen) {
+    if (seen < barrier_epoch_) last = peer;
+  };
   require(bus_.quiet());
   const auto complain = [&](errc code, std::size_t round, rank_id absent, std::uint64_t seen) {
+    members()->fail_wait(wait, code, absent);
     const std::string text = detail::concat("barrier ", barrier_epoch_, ", round ", round,
                                             ": waited ", detail::describe_elapsed(wait), " for ");
     fail_waiting(code, text, {&absent, 1}, [&](rank_id) {
@@ -75,26 +80,29 @@ void communicator<Transport>::barrier(deadline until) {
       // each rank looks at the words of all others, takes fewer turns than several rounds.
       constexpr auto word = static_cast<signal_id>(0);
       require(control_.signal(rank(), word, barrier_epoch_));
-      for (const rank_id peer : peers())
+      for (const rank_id peer : peers()) {
+        if (is_heard) note_missing(peer, control_.value_at(peer, word));
         if (const errc code = control_.wait_at(peer, word, barrier_epoch_, until, peer);
             code != errc::ok)
           complain(code, 0, peer, control_.value_at(peer, word));
-      return activity.end(wait);
+      }
+      return members()->end_wait(wait, {.epoch = barrier_epoch_, .last = last});
     }
   // Dissemination barrier: in round k each rank signals the rank that is 2^k places after it. After
   // the last round every rank has heard from every other rank, directly or through others.
-  const auto members = view().members();
+  const auto in_view = view().members();
   const std::size_t place = view().place_of(rank());
   std::size_t distance = 1;
-  for (std::size_t round = 0; distance < members.size(); ++round, distance *= 2) {
+  for (std::size_t round = 0; distance < in_view.size(); ++round, distance *= 2) {
     const auto id = static_cast<signal_id>(round);
-    const rank_id next = members[(place + distance) % members.size()];
-    const rank_id previous = members[(place + members.size() - distance) % members.size()];
+    const rank_id next = in_view[(place + distance) % in_view.size()];
+    const rank_id previous = in_view[(place + in_view.size() - distance) % in_view.size()];
     require(control_.signal(next, id, barrier_epoch_));
+    if (is_heard) note_missing(previous, control_.value(id));
     if (const errc code = control_.wait(id, barrier_epoch_, until, previous); code != errc::ok)
       complain(code, round, previous, control_.value(id));
   }
-  activity.end(wait);
+  members()->end_wait(wait, {.epoch = barrier_epoch_, .last = last});
 }
 
 template <transport Transport>

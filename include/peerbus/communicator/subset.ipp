@@ -21,6 +21,7 @@ PEERBUS_INLINE subset_bootstrap::subset_bootstrap(bootstrap& whole, std::vector<
   set_members(std::make_shared<membership>(rank_id{own}, ranks_.size(), states->data(), states,
                                            std::vector<unique_fd>(ranks_.size()),
                                            whole.members()->lines_of(ranks_)));
+  bootstrap::members()->listeners().join({whole.members(), &whole.members()->listeners()}, ranks_);
   std::vector<rank_id> near;
   for (const rank_id member : all_ranks{ranks_.size()})
     if (whole.is_near(ranks_[member.index()])) near.push_back(member);

@@ -111,9 +111,8 @@ PEERBUS_INLINE errc view_agreement::await_last_words(rank_id ended, std::uint64_
 PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadline noticed,
                                                 deadline until, std::span<const rank_id> vouched) {
   std::vector<bool> gone = present.gone();
-  activity_line& activity = members_->own_activity();
-  const auto begun =
-      activity.begin({.operation = group_operation::view_change, .number = present.number() + 1});
+  const auto begun = members_->begin_wait(
+      {.operation = group_operation::view_change, .number = present.number() + 1});
   for (bool is_written = false;;) {
     bool has_grown = add_ended(gone);
     std::uint64_t number = present.number();
@@ -138,7 +137,7 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
     if (has_grown || !is_written) {
       if (gone == present.gone()) {
         if (wait(board_of(own()).revised, never_written, gone, noticed) == errc::timed_out) {
-          activity.end(begun);
+          members_->end_wait(begun);
           return present;
         }
         continue;
@@ -148,7 +147,7 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
       continue;
     }
     if (!awaited) {
-      activity.end(begun);
+      members_->end_wait(begun);
       for (const rank_id rank : vouched) doubtful[rank.index()] = false;
       group_view next{number + 1, gone.size(), std::move(gone)};
       require_enough(present, next, doubtful);
@@ -199,9 +198,8 @@ PEERBUS_INLINE std::vector<std::byte> view_agreement::gather(const group_view& v
     gathers_ = gathered_in_ << 32;
   }
   const std::uint64_t turn = ++gathers_;
-  activity_line& activity = members_->own_activity();
   const auto begun =
-      activity.begin({.operation = group_operation::view_gather, .number = view.number()});
+      members_->begin_wait({.operation = group_operation::view_gather, .number = view.number()});
   // A rank gives for this turn when it has read everything of the one before, whose place the next
   // turn has.
   board_of(own()).give(turn, what.value(), own_bytes);
@@ -228,7 +226,7 @@ PEERBUS_INLINE std::vector<std::byte> view_agreement::gather(const group_view& v
     const std::byte* const first = given.bytes.data();
     all.insert(all.end(), first, first + own_bytes.size());
   }
-  activity.end(begun);
+  members_->end_wait(begun);
   return all;
 }
 

@@ -184,9 +184,10 @@ class window {
              std::optional<rank_id> awaited = std::nullopt) {
     const membership& members = *bus_->boot().members();
     const auto wait_begun =
-        members.own_activity().begin({.operation = group_operation::signal, .number = value});
+        members.begin_wait({.operation = group_operation::signal, .number = value});
     const errc code = wait(id, value, until, awaited);
-    if (code == errc::ok) return members.own_activity().end(wait_begun);
+    if (code == errc::ok) return members.end_wait(wait_begun, {.epoch = value, .last = awaited});
+    members.fail_wait(wait_begun, code, awaited);
     std::string text = detail::concat("wait for signal ", index(id), " of ", shape_.signals);
     if (awaited) text += detail::concat(" from ", *awaited);
     text += detail::concat(": expected at least ", value, ", seen ", this->value(id), " after ",

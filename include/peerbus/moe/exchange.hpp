@@ -24,6 +24,7 @@
 #include <peerbus/moe/engine/exchange_parts.hpp>
 #include <peerbus/moe/engine/received_views.hpp>
 #include <peerbus/moe/engine/relay_engine.hpp>
+#include <peerbus/moe/engine/reporting_engine.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
@@ -326,10 +327,9 @@ class exchange {
                    const detail::near_groups& groups, deadline until)
     requires partly_direct_transport<Transport>;
 
-  [[nodiscard]] detail::exchange_engine& engine() const noexcept {
-    if (relay_) return *relay_;
-    return parts_->core;
-  }
+  /// Makes `engine` return that of the levels. It tells listeners if there are any.
+  void choose_engine();
+  [[nodiscard]] detail::exchange_engine& engine() const noexcept { return *engine_; }
   template <class Options>
   [[nodiscard]] deadline deadline_of(const Options& options) const noexcept {
     return options.until.value_or(comm_.default_deadline());
@@ -354,13 +354,15 @@ class exchange {
   exchange_config config_;
   [[no_unique_address]] Codec codec_;
   relay_choice chosen_;
-  std::unique_ptr<detail::relay_ranks> ranks_;     ///< null without relay
-  any_window_over<Transport>* window_ = nullptr;   ///< that of `parts_`, of all ranks
-  std::unique_ptr<detail::exchange_parts> parts_;  ///< with relay of the near level
-  std::unique_ptr<detail::exchange_parts> far_;    ///< null without relay
-  std::unique_ptr<detail::relay_engine> relay_;    ///< null without relay
-  std::vector<views> rows_;                        ///< for each batch set
-  std::optional<received_type> arrived_;           ///< written by lane 0, then read by all
+  std::unique_ptr<detail::relay_ranks> ranks_;         ///< null without relay
+  any_window_over<Transport>* window_ = nullptr;       ///< that of `parts_`, of all ranks
+  std::unique_ptr<detail::exchange_parts> parts_;      ///< with relay of the near level
+  std::unique_ptr<detail::exchange_parts> far_;        ///< null without relay
+  std::unique_ptr<detail::relay_engine> relay_;        ///< null without relay
+  std::optional<detail::reporting_engine> reporting_;  ///< empty without listeners
+  detail::exchange_engine* engine_ = nullptr;
+  std::vector<views> rows_;               ///< for each batch set
+  std::optional<received_type> arrived_;  ///< written by lane 0, then read by all
 };
 
 }  // namespace peerbus::moe

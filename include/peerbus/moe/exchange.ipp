@@ -44,8 +44,16 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
   } else {
     make_one_level<reach_by_type>(config, layout, until);
   }
+  choose_engine();
   forget_spans(config_);
   forget_spans(parts_->config);
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+void exchange<Transport, Codec, Layout>::choose_engine() {
+  engine_ = &parts_->core;
+  if (relay_) engine_ = relay_.get();
+  if (comm_.members()->listeners().any()) engine_ = &reporting_.emplace(*engine_, comm_);
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>

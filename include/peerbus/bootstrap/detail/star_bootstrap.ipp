@@ -40,9 +40,9 @@ PEERBUS_INLINE std::vector<bootstrap::contribution> star_bootstrap::allgather(
     contribution own_part, deadline until, std::string_view doing) {
   refuse_child(*members(), doing);
   if (has_gone_on()) return allgather_of_the_rest(std::move(own_part), until, doing);
-  const auto wait = members()->own_activity().begin({.operation = group_operation::allgather});
+  const auto wait = members()->begin_wait({.operation = group_operation::allgather});
   auto all = star_->allgather(std::move(own_part), until, doing, *members(), *idle());
-  members()->own_activity().end(wait);
+  members()->end_wait(wait);
   return all;
 }
 

@@ -187,9 +187,9 @@ class thread_bootstrap : public bootstrap {
   [[nodiscard]] std::vector<contribution> allgather(contribution own_part, deadline until,
                                                     std::string_view doing) final {
     if (has_gone_on()) return allgather_of_the_rest(std::move(own_part), until, doing);
-    const auto wait = members()->own_activity().begin({.operation = group_operation::allgather});
+    const auto wait = members()->begin_wait({.operation = group_operation::allgather});
     auto all = world_->allgather(*members(), std::move(own_part), until, doing, *idle());
-    members()->own_activity().end(wait);
+    members()->end_wait(wait);
     return all;
   }
 

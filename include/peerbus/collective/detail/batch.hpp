@@ -8,6 +8,10 @@
 #include <string>
 
 #include <peerbus/bootstrap/activity.hpp>
+#include <peerbus/bootstrap/detail/reported.hpp>
+#include <peerbus/bootstrap/event_listener.hpp>
+#include <peerbus/bootstrap/event_listeners.hpp>
+#include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/channels.hpp>
 #include <peerbus/collective/detail/channel_memory.hpp>
@@ -27,8 +31,10 @@ class batch {
 
   /// Moves all messages.
   void run() {
-    begin();
-    complete();
+    report("batch_send_recv", [this] {
+      begin();
+      complete();
+    });
   }
   /// Does the first half: moves what can be moved without waiting for a peer. The channels accept
   /// no other call then until `finish` or `abandon`.
@@ -93,6 +99,16 @@ class batch {
   void take_back() noexcept;
   void match(channel_end& end, const difference& both);
 
+  /// Does `work`, and tells listeners of it.
+  template <class Work>
+  void report(const char* name, Work&& work);
+  /// Returns the message of an end as listeners are told of it.
+  [[nodiscard]] operation_event event_of(const channel_end& end, rank_id peer,
+                                         bool sends) const noexcept;
+  [[nodiscard]] const event_listeners& listeners() const noexcept {
+    return memory_.group().members()->listeners();
+  }
+
   /// Calls `visit` for each signal that the messages under way wait for.
   template <class Visit>
   void for_each_awaited(Visit&& visit) const;
@@ -110,9 +126,23 @@ class batch {
   std::optional<deadline> until_;           // Empty: from the first wait on.
   std::size_t left_ = 0;                    // Messages that are not complete.
   std::size_t idle_ = 0;                    // Waits since anything moved.
+  std::optional<rank_id> awaited_{};        // The peer of the latest wait.
   std::optional<difference> difference_{};  // The first one.
   peerbus::detail::activity_line::begun activity_;
 };
+
+template <class Work>
+void batch::report(const char* name, Work&& work) {
+  if (!listeners().any()) return work();
+  std::size_t bytes = 0;
+  for (const transfer& message : messages_) bytes += message.bytes().size();
+  peerbus::detail::reported(
+      listeners(),
+      {.what = {.operation = group_operation::batch_send_recv, .number = on_.calls_},
+       .name = name,
+       .bytes = bytes},
+      [&](const operation_event&) { work(); });
+}
 
 }  // namespace peerbus::collective::detail
 

@@ -40,22 +40,25 @@ PEERBUS_INLINE bool batch::advance() {
 }
 
 PEERBUS_INLINE void batch::complete() {
-  activity_ = memory_.group().members()->own_activity().begin(
-      {.operation = group_operation::batch_send_recv, .number = on_.calls_});
+  const membership& members = *memory_.group().members();
+  activity_ =
+      members.begin_wait({.operation = group_operation::batch_send_recv, .number = on_.calls_});
   while (left_ != 0) {
     if (advance())
       idle_ = 0;
     else
       wait();
   }
-  memory_.group().members()->own_activity().end(activity_);
+  members.end_wait(activity_, {.last = awaited_});
   if (difference_) throw_mismatch();
 }
 
 PEERBUS_INLINE void batch::start() {
-  begin();
-  // No longer, because peers that keep up would keep this rank from returning.
-  for (std::size_t pass = 0; pass < channel_map::generations && left_ != 0; ++pass) advance();
+  report("start", [this] {
+    begin();
+    // No longer, because peers that keep up would keep this rank from returning.
+    for (std::size_t pass = 0; pass < channel_map::generations && left_ != 0; ++pass) advance();
+  });
   on_.is_pending_ = true;
 }
 
@@ -68,7 +71,18 @@ PEERBUS_INLINE void batch::finish(const std::optional<deadline>& until) {
     throw;
   }
   if (until) until_ = until;
-  complete();
+  report("finish", [this] { complete(); });
+}
+
+PEERBUS_INLINE operation_event batch::event_of(const channel_end& end, rank_id peer,
+                                               bool sends) const noexcept {
+  return {.kind = sends ? event_kind::send : event_kind::recv,
+          .what = {.operation = group_operation::batch_send_recv, .number = end.messages},
+          .name = sends ? "send" : "recv",
+          .begun = end.since,
+          .bytes = messages_[end.transfer].bytes().size(),
+          .peer = peer,
+          .fault = end.is_matched.value_or(true) ? errc::ok : errc::mismatch};
 }
 
 PEERBUS_ERROR_PATH void batch::abandon() noexcept {
@@ -91,10 +105,19 @@ PEERBUS_INLINE void batch::find_next(channel_end& end, rank_id peer, bool sends,
   while (has_message(end) &&
          (messages_[end.transfer].peer() != peer || messages_[end.transfer].sends() != sends))
     ++end.transfer;
+  if (listeners().any() && has_message(end)) {
+    end.since = operation_event::now();
+    listeners().tell_begin(event_of(end, peer, sends));
+  }
 }
 
 PEERBUS_INLINE void batch::finish(channel_end& end, rank_id peer, bool sends) noexcept {
   --left_;
+  if (listeners().any()) {
+    operation_event event = event_of(end, peer, sends);
+    event.ended = operation_event::now();
+    listeners().tell_end(event);
+  }
   ++end.messages;
   find_next(end, peer, sends, end.transfer + 1);
 }
@@ -281,7 +304,9 @@ PEERBUS_INLINE void batch::wait() {
   std::size_t place = 0;
   errc code = errc::ok;
   for_each_awaited([&](const awaited_signal& signal) {
-    if (place++ == turn) code = memory_.await(signal.peer, signal.kind, signal.value, shortly);
+    if (place++ != turn) return;
+    awaited_ = signal.peer;
+    code = memory_.await(signal.peer, signal.kind, signal.value, shortly);
   });
   if (code == errc::timed_out && !until_->expired()) return;
   require(code);
@@ -294,6 +319,7 @@ PEERBUS_ERROR_PATH std::string batch::title() const {
 PEERBUS_ERROR_PATH void batch::fail(errc code) {
   take_back();
   const membership& members = *memory_.group().members();
+  members.fail_wait(activity_, code, awaited_);
   std::string text = peerbus::detail::concat(title(), " failed in the middle, after ",
                                              peerbus::detail::describe_elapsed(activity_));
   std::size_t named = 0;

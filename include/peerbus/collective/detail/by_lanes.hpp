@@ -6,6 +6,10 @@
 #include <string>
 #include <string_view>
 
+#include <peerbus/bootstrap/detail/reported.hpp>
+#include <peerbus/bootstrap/event_listener.hpp>
+#include <peerbus/bootstrap/event_listeners.hpp>
+#include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
@@ -32,9 +36,18 @@ deadline lane_deadline(team& on, const call_options& options);
 template <class Body>
 void by_lanes(team& on, std::string_view operation, const char* name, const call_options& options,
               Body&& body) {
-  call_rounds::crew(on).carry_out(
-      options.as, body, [&] { return lane_deadline(on, options); },
-      [&](errc code, const std::string& text) { fail_lanes(on, operation, code, text); }, name);
+  const auto carry_out = [&] {
+    call_rounds::crew(on).carry_out(
+        options.as, body, [&] { return lane_deadline(on, options); },
+        [&](errc code, const std::string& text) { fail_lanes(on, operation, code, text); }, name);
+  };
+  if (options.as.index == 0) return carry_out();
+  // Lane 0 tells of the operation itself.
+  const event_listeners& listeners = call_rounds::group(on).members()->listeners();
+  if (!listeners.any()) return carry_out();
+  peerbus::detail::reported(listeners,
+                            {.kind = event_kind::step, .name = name, .lane = options.as.index},
+                            [&](const operation_event&) { carry_out(); });
 }
 template <class Body>
 void by_lanes(team& on, const char* operation, const call_options& options, Body&& body) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <peerbus/bootstrap/activity.hpp>
@@ -28,6 +29,8 @@ class call_check {
 
   /// Returns the description of this rank's call.
   [[nodiscard]] const call_header& header() const noexcept { return header_; }
+  /// Returns the number of the call, among those of the team.
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   /// Lets the description say whether operands are read in private memory, on which ranks agree in
   /// any case.
   void say_way(std::uint32_t way) noexcept { header_.window = way & call_header::window_mask; }
@@ -55,10 +58,12 @@ class call_check {
   [[nodiscard]] std::string title() const;
   /// Records that this rank begins a wait of the call, an operation `what`.
   void begin_wait(operation_kind what) noexcept {
-    wait_ = activity().begin({shown_as(what), operation_phase::whole, number_});
+    wait_ = members().begin_wait({shown_as(what), operation_phase::whole, number_});
   }
-  /// Records that what the rank waited for has come.
-  void end_wait() const noexcept { activity().end(wait_); }
+  /// Records that what the rank waited for has come, from `last` at last.
+  void end_wait(std::uint64_t round, std::optional<rank_id> last = std::nullopt) const noexcept {
+    members().end_wait(wait_, {.epoch = round, .last = last});
+  }
   /// Poisons the communicator and throws, because a wait of `round` ended by `code`.
   [[noreturn]] void fail(errc code, std::uint64_t round) const;
   /// The same, where the wait was for one step of one peer.
@@ -68,9 +73,7 @@ class call_check {
   [[nodiscard]] call_header header_of(std::uint64_t round, rank_id rank) const noexcept;
   [[noreturn]] void throw_refused(std::uint64_t round, rank_id refuser,
                                   const call_header& theirs) const;
-  [[nodiscard]] peerbus::detail::activity_line& activity() const noexcept {
-    return pages_.group().members()->own_activity();
-  }
+  [[nodiscard]] const membership& members() const noexcept { return *pages_.group().members(); }
 
   page_exchange& pages_;
   call_header header_;

@@ -83,6 +83,7 @@ PEERBUS_ERROR_PATH std::string call_check::title() const {
 PEERBUS_ERROR_PATH void call_check::fail(errc code, std::uint64_t round) const {
   std::vector<rank_id> awaited(pages_.group().peers().begin(), pages_.group().peers().end());
   std::erase_if(awaited, [&](rank_id peer) { return pages_.latest(peer) >= round; });
+  members().fail_wait(wait_, code, awaited.empty() ? std::nullopt : std::optional{awaited[0]});
   std::string text = title() + " failed in the middle";
   if (!awaited.empty())
     text += peerbus::detail::concat(": waited ", peerbus::detail::describe_elapsed(wait_), " for ");
@@ -93,6 +94,7 @@ PEERBUS_ERROR_PATH void call_check::fail(errc code, std::uint64_t round) const {
 
 PEERBUS_ERROR_PATH void call_check::fail(errc code, std::uint64_t round, rank_id peer,
                                          std::uint64_t step) const {
+  members().fail_wait(wait_, code, peer);
   pages_.group().fail_waiting(
       code,
       peerbus::detail::concat(title(), " failed in the middle: waited ",

@@ -143,6 +143,11 @@ class call_rounds {
   template <class Give>
   [[nodiscard]] bool first_round(Give&& give);
 
+  /// Does `work`, and tells listeners that it is the operation or, unless `name` is null, the half
+  /// of it that has this name.
+  template <class Work>
+  void report(const char* name, const request& given, Work&& work);
+
   /// Returns whether peers access the operands in a window.
   [[nodiscard]] bool is_in_window() const noexcept { return is_in_window_; }
   /// Returns whether they read them where they lie, in a window or in private memory.

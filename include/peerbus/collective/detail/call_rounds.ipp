@@ -167,7 +167,7 @@ PEERBUS_INLINE void call_rounds::await() {
     await_peers();
   } else if (check_.is_first(on_.round_)) {  // Once for each call.
     check_.begin_wait(what_);
-    check_.end_wait();
+    check_.end_wait(on_.round_);
   }
   begin_reading();
 }
@@ -193,10 +193,14 @@ PEERBUS_INLINE void call_rounds::find_operands() noexcept {
 PEERBUS_INLINE void call_rounds::await_peers() {
   if (!until_) until_ = pages_.group().default_deadline();
   check_.begin_wait(what_);
-  for (const rank_id peer : peers())
+  const bool is_heard = pages_.group().members()->listeners().any();
+  std::optional<rank_id> last;
+  for (const rank_id peer : peers()) {
+    if (is_heard && pages_.latest(peer) < on_.round_) last = peer;
     if (const errc code = pages_.await(on_.round_, peer, *until_); code != errc::ok)
       check_.fail(code, on_.round_);
-  check_.end_wait();
+  }
+  check_.end_wait(on_.round_, last);
 }
 
 PEERBUS_ERROR_PATH void call_rounds::put_refusal(errc code, std::string_view objection) {

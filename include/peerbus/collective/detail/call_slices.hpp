@@ -4,6 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 
+#include <peerbus/bootstrap/detail/reported.hpp>
+#include <peerbus/bootstrap/event_listener.hpp>
+#include <peerbus/bootstrap/event_listeners.hpp>
+#include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/collective/detail/private_reads.hpp>
@@ -34,6 +38,21 @@ void call_rounds::in_slices(std::size_t total, std::size_t step, Give&& give, Ta
   } while (done < total);
   if (is_in_window()) meet([](rank_id) noexcept { return byte_range{}; });
   on_.times_.leave(way_);
+}
+
+template <class Work>
+void call_rounds::report(const char* name, const request& given, Work&& work) {
+  const event_listeners& listeners = pages_.group().members()->listeners();
+  if (!listeners.any()) return work();
+  peerbus::detail::reported(
+      listeners,
+      {.what = {.operation = shown_as(what_), .number = check_.number()},
+       .name = name == nullptr ? kind_.name : name,
+       .bytes = given.input.empty() ? given.output.size() : given.input.size()},
+      [&](operation_event& event) {
+        work();
+        event.epoch = on_.round_;
+      });
 }
 
 template <class Give>

@@ -69,7 +69,7 @@ PEERBUS_INLINE void call_rounds::await_step(std::uint64_t step, rank_id peer,
   check_.begin_wait(what_);
   if (const errc code = pages_.await_step(on_.round_, step, peer, *until_); code != errc::ok)
     check_.fail(code, on_.round_, peer, step);
-  check_.end_wait();
+  check_.end_wait(on_.round_, peer);
   if (!check_.is_first(on_.round_)) return;
   // A peer that has found a difference, or makes a call without steps, publishes the round to all.
   if (pages_.has_published(on_.round_, peer) || !check_.is_same(on_.round_, peer))

@@ -52,6 +52,7 @@ struct channel_end {
   std::optional<bool> is_matched{};  ///< whether both ends describe it alike, once that is known
   bool is_read = false;              ///< whether the receiver reads it in private memory
   unsigned unreadable = 0;           ///< messages that the receiver could not read
+  std::int64_t since = 0;            ///< when its turn came, for listeners
 };
 
 /// The memory through which the channels of a rank send and receive, and the ends of these

@@ -40,23 +40,28 @@ class [[nodiscard]] operation {
 
   /// Does all of the operation.
   /// Throws: as `call_rounds::await`.
-  void run(const request& given, const reducer& reduce = {}) { carry_out_(rounds_, given, reduce); }
+  void run(const request& given, const reducer& reduce = {}) { do_part(nullptr, given, reduce); }
   /// Does the first half. Waits for no peer.
   /// Throws: `error` unreachable.
   void start(const request& given, const reducer& reduce) {
     rounds_.pause();
-    run(given, reduce);
+    do_part("start", given, reduce);
   }
   /// Does the second half.
   /// Throws: as `call_rounds::resume` and `call_rounds::await`.
   void finish(const request& given, const reducer& reduce, const std::optional<deadline>& until) {
     rounds_.resume(until);
-    run(given, reduce);
+    do_part("finish", given, reduce);
   }
   /// Gives it up between the halves, as `call_rounds::abandon`.
   void abandon() noexcept { rounds_.abandon(); }
 
  private:
+  /// Does all of the operation if `name` is null, or the half that has this name.
+  void do_part(const char* name, const request& given, const reducer& reduce) {
+    rounds_.report(name, given, [&] { carry_out_(rounds_, given, reduce); });
+  }
+
   call_rounds rounds_;
   body* carry_out_;
 };

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,8 +27,10 @@ class arrival_clock {
   /// Adds to `waited`, in nanoseconds for each rank, the time until the signal of each peer is at
   /// least `epoch`. Returns when all are, or when a wait fails, which the caller then finds again;
   /// the peers whose signals are missing then have the time until it failed.
-  void measure(control_board& board, std::span<const rank_id> peers, signal_of signal,
-               std::uint64_t epoch, deadline until, std::span<std::int64_t> waited) noexcept;
+  /// Returns: the peer that came last; nothing if all had come, or if a wait failed.
+  std::optional<rank_id> measure(control_board& board, std::span<const rank_id> peers,
+                                 signal_of signal, std::uint64_t epoch, deadline until,
+                                 std::span<std::int64_t> waited) noexcept;
 
  private:
   std::vector<std::uint8_t> has_come_;

@@ -51,10 +51,15 @@ class control_messages {
   }
 
   control_messages(any_window& window, const memory_map& map)
-      : window_{&window}, board_{window}, map_{map}, arrivals_{window.group().size()} {}
+      : window_{&window}, board_{window}, map_{map}, arrivals_{window.group().size()} {
+    watch(nullptr);
+  }
 
   /// Makes waits of `await_all` ask `watch` from time to time, or nobody if it is null.
-  void watch(wait_watch* watch) noexcept { watch_ = watch; }
+  void watch(wait_watch* watch) noexcept {
+    watch_ = watch;
+    is_attended_ = watch != nullptr || window_->group().members()->listeners().any();
+  }
 
   /// Tells all peers the number of this rank's rows for each block and this rank's note, or the
   /// reason why this rank refuses. Peers see it after the next `announce`.
@@ -189,9 +194,16 @@ class control_messages {
   /// Waits for all peers until `until`, and adds the waits to `waited` unless it is empty.
   [[nodiscard]] errc wait_for_all(const step& this_step, deadline until,
                                   std::span<std::int64_t> waited);
-  /// Waits as `wait_for_all`, and asks `watch_` from time to time.
+  /// Waits as `wait_for_all`. Sets `last` to the peer that came last, or that is missing if the
+  /// wait fails, unless all had come.
+  [[nodiscard]] errc noted_wait(const step& this_step, deadline until,
+                                std::span<std::int64_t> waited, std::optional<rank_id>& last);
+  /// Waits as `noted_wait`, and asks `watch_` from time to time.
   [[nodiscard]] errc watched_wait(const step& this_step, deadline until,
-                                  std::span<std::int64_t> waited);
+                                  std::span<std::int64_t> waited, std::optional<rank_id>& last);
+  /// Does the `wait` of `await_all` for a watch and for listeners.
+  void await_attended(const step& this_step, const peerbus::detail::activity_line::begun& wait,
+                      deadline until, std::string_view text_end, std::span<std::int64_t> waited);
 
   [[noreturn]] void fail(const step& this_step, errc code);
   [[noreturn]] void fail_waiting(const step& this_step, errc code,
@@ -203,6 +215,7 @@ class control_messages {
   memory_map map_;
   arrival_clock arrivals_;
   wait_watch* watch_ = nullptr;
+  bool is_attended_ = false;  ///< whether there is a watch or a listener
 };
 
 }  // namespace peerbus::moe::detail

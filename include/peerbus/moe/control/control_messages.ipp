@@ -83,10 +83,25 @@ PEERBUS_INLINE void control_messages::await_all(const step& this_step, deadline 
                                                 std::span<std::int64_t> waited) {
   auto& seen = window_->group().members()->own_activity();
   const auto wait = seen.begin({this_step.operation, this_step.which, this_step.number});
-  const errc code = watch_ == nullptr ? wait_for_all(this_step, until, waited)
-                                      : watched_wait(this_step, until, waited);
+  if (is_attended_) return await_attended(this_step, wait, until, text_end, waited);
+  const errc code = wait_for_all(this_step, until, waited);
   if (code != errc::ok) fail_waiting(this_step, code, wait, text_end);
   seen.end(wait);
+}
+
+PEERBUS_INLINE void control_messages::await_attended(
+    const step& this_step, const peerbus::detail::activity_line::begun& wait, deadline until,
+    std::string_view text_end, std::span<std::int64_t> waited) {
+  const membership& members = *window_->group().members();
+  const auto begun = members.listeners().any() ? members.listeners().tell_begin(wait) : wait;
+  wait_end end{.epoch = this_step.epoch};
+  end.fault = watch_ == nullptr ? noted_wait(this_step, until, waited, end.last)
+                                : watched_wait(this_step, until, waited, end.last);
+  if (end.fault != errc::ok) {
+    members.fail_wait(begun, end.fault, end.last);
+    fail_waiting(this_step, end.fault, wait, text_end);
+  }
+  members.end_wait(begun, end);
 }
 
 PEERBUS_INLINE errc control_messages::wait_for_all(const step& this_step, deadline until,
@@ -103,8 +118,28 @@ PEERBUS_INLINE errc control_messages::wait_for_all(const step& this_step, deadli
   return errc::ok;
 }
 
+PEERBUS_INLINE errc control_messages::noted_wait(const step& this_step, deadline until,
+                                                 std::span<std::int64_t> waited,
+                                                 std::optional<rank_id>& last) {
+  // A measurement waits for all ranks, and knows which came last.
+  if (!waited.empty())
+    if (const auto found = arrivals_.measure(
+            board_, window_->group().peers(),
+            [&](rank_id peer) { return signal_of(this_step, peer); }, this_step.epoch, until,
+            waited))
+      last = found;
+  // All ranks that come before the last one which is missing at its turn have come before it.
+  for (const rank_id peer : window_->group().peers()) {
+    if (announced(this_step, peer) < this_step.epoch) last = peer;
+    const errc code = board_.wait(signal_of(this_step, peer), this_step.epoch, until, peer);
+    if (code != errc::ok) return code;
+  }
+  return errc::ok;
+}
+
 PEERBUS_INLINE errc control_messages::watched_wait(const step& this_step, deadline until,
-                                                   std::span<std::int64_t> waited) {
+                                                   std::span<std::int64_t> waited,
+                                                   std::optional<rank_id>& last) {
   using std::chrono::milliseconds;
   constexpr milliseconds longest_pause{64};
   // Without a measurement, the clock is not read if all have come.
@@ -112,7 +147,7 @@ PEERBUS_INLINE errc control_messages::watched_wait(const step& this_step, deadli
   for (milliseconds pause{1};; pause = std::min(2 * pause, longest_pause)) {
     const deadline next_poll = deadline::after(pause);
     const bool is_last = next_poll.when() >= until.when();
-    const errc code = wait_for_all(this_step, is_last ? until : next_poll, waited);
+    const errc code = noted_wait(this_step, is_last ? until : next_poll, waited, last);
     if (code != errc::timed_out || is_last) return code;
     watch_->look(until);
   }

@@ -65,9 +65,11 @@ class one_sided_window {
             deadline until) {
     group().require_healthy(call);
     const begun_wait wait = begin_wait(value);
-    if (const errc code = wait_at(raiser, id, value, until); code != errc::ok)
+    if (const errc code = wait_at(raiser, id, value, until); code != errc::ok) {
+      members().fail_wait(wait, code, raiser);
       throw error{code, text_of(call, raiser, code) + describe_wait(wait, raiser, value)};
-    end_wait(wait);
+    }
+    members().end_wait(wait, {.epoch = value, .last = raiser});
   }
   /// Collective: returns when all ranks have called it, with the same `value`. Signals of as many
   /// ranks, from `first_id` on, serve it alone, and `value` grows by 1.
@@ -76,21 +78,21 @@ class one_sided_window {
       signal(call, peer, first_id + group().rank().index(), value);
     const begun_wait wait = begin_wait(value);
     for (const rank_id peer : group().peers())
-      if (const errc code = wait_at(peer, first_id + peer.index(), value, until); code != errc::ok)
+      if (const errc code = wait_at(peer, first_id + peer.index(), value, until);
+          code != errc::ok) {
+        members().fail_wait(wait, code, peer);
         group().fail(code, text_of(call, peer, code) + describe_wait(wait, peer, value));
-    end_wait(wait);
+      }
+    members().end_wait(wait, {.epoch = value});
   }
 
  private:
   using begun_wait = peerbus::detail::activity_line::begun;
 
   [[nodiscard]] begun_wait begin_wait(std::uint64_t value) const noexcept {
-    return group().members()->own_activity().begin(
-        {.operation = group_operation::signal, .number = value});
+    return members().begin_wait({.operation = group_operation::signal, .number = value});
   }
-  void end_wait(const begun_wait& wait) const noexcept {
-    group().members()->own_activity().end(wait);
-  }
+  [[nodiscard]] const membership& members() const noexcept { return *group().members(); }
   [[nodiscard]] std::string describe_wait(const begun_wait& wait, rank_id awaited,
                                           std::uint64_t value) const {
     return concat("; waited ", peerbus::detail::describe_elapsed(wait), " for ",

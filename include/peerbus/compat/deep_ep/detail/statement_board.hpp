@@ -67,11 +67,11 @@ class statement_board {
     for (const rank_id peer : group_.peers())
       require(window_->put(peer, offset, std::span{window_->local() + offset, sizeof own}));
     require(window_->signal_each(group_.peers(), signal_of(group_.rank()), round_));
-    peerbus::detail::activity_line& activity = group_.members()->own_activity();
-    wait_ = activity.begin({.operation = group_operation::call_agreement, .number = round_});
+    const membership& members = *group_.members();
+    wait_ = members.begin_wait({.operation = group_operation::call_agreement, .number = round_});
     for (const rank_id peer : group_.peers())
       require(window_->wait_at(group_.rank(), signal_of(peer), round_, until, peer));
-    activity.end(wait_);
+    members.end_wait(wait_, {.epoch = round_});
   }
 
   /// Goes on in the present view of the group. Rounds of the earlier view are over, and those that
