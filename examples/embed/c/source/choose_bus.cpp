@@ -44,16 +44,22 @@ std::string_view text_or_empty(const char* text) noexcept {
   return text == nullptr ? std::string_view{} : std::string_view{text};
 }
 
-/// Returns the transport that all ranks are to have, and sets `log` to that of the environment.
-/// Collective.
+/// Sets the log and the metrics to those of the environment, unless metrics are there.
+/// Throws: `error` invalid_argument for wrong values.
+void read_environment(const bootstrap& boot, bus_choice& chosen) {
+  chosen.log = stderr_log::from_environment(boot.rank());
+  if (!chosen.counts) chosen.counts = metrics::from_environment(boot);
+}
+
+/// Returns the transport that all ranks are to have, and reads the environment. Collective.
 std::int32_t agreed_transport(bootstrap& boot, const peerbus_comm_options& options, deadline until,
-                              stderr_log& log) {
+                              bus_choice& chosen) {
   const auto asked = static_cast<std::size_t>(options.transport);
   const auto objection = objection_of("a transport", [&] {
     if (options.transport < 0 || asked >= names.size())
       throw error{errc::invalid_argument, concat("options.transport is ", options.transport,
                                                  ", expected 0 to ", names.size() - 1)};
-    log = stderr_log::from_environment(boot.rank());
+    read_environment(boot, chosen);
   });
   const std::array values{
       declared{"transport", objection ? std::string_view{} : std::string_view{names[asked]}},
@@ -121,11 +127,11 @@ bus choose_bus(bootstrap& boot, const peerbus_comm_options& options,
   };
   if (boot.addresses() == address_space::shared) {
     chosen.name = "loopback";
-    chosen.log = stderr_log::from_environment(boot.rank());
+    read_environment(boot, chosen);
     log_transport();
     return bus{interruptible<loopback>{loopback{boot}, stop}};
   }
-  const std::int32_t wanted = agreed_transport(boot, options, until, chosen.log);
+  const std::int32_t wanted = agreed_transport(boot, options, until, chosen);
   chosen.name = names[static_cast<std::size_t>(wanted)];
   log_transport();
   if (wanted == PEERBUS_UNIFIED_BUS) {
