@@ -195,13 +195,18 @@ group::group(bootstrap& boot, const peerbus_comm_options& options, std::unique_p
   comm.members()->listeners().add(*counting_);
 }
 
+group::~group() {
+  if (counting_ && has_own_metrics_) {
+    chosen_.counts->set_view(comm.view().number());
+    chosen_.counts->try_write();
+  }
+  stop_counting();
+}
+
 void group::stop_counting() noexcept {
   if (!counting_) return;
   comm.members()->listeners().remove(*counting_);
   counting_.reset();
-  if (!has_own_metrics_) return;
-  chosen_.counts->set_view(comm.view().number());
-  chosen_.counts->try_write();
 }
 
 }  // namespace peerbus::c_library

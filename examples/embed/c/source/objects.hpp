@@ -42,7 +42,7 @@ class group {
         std::unique_ptr<bootstrap> own = nullptr, const group* whole = nullptr);
   group(const group&) = delete;
   group& operator=(const group&) = delete;
-  ~group() { stop_counting(); }
+  ~group();
 
  private:
   // These precede `comm`, which uses them until its end.
@@ -66,13 +66,14 @@ class group {
   [[nodiscard]] const char* transport_name() const noexcept { return chosen_.name; }
   /// Returns the log that the environment asked for when the group was made.
   [[nodiscard]] const stderr_log& log() const noexcept { return chosen_.log; }
-  /// Writes the metrics of the group, if it has a file and the last one is a second old.
+  /// Writes the metrics in which the group counts, if it does and the file is a second old.
   void write_metrics_if_due() noexcept {
     if (!counting_) return;
     if (has_own_metrics_) chosen_.counts->set_view(comm.view().number());
     chosen_.counts->write_if_due();
   }
-  /// Counts no more events, after writing the metrics that are the group's own. No operation runs.
+  /// Counts no more events, and writes no more metrics: another group takes the file. No operation
+  /// runs.
   void stop_counting() noexcept;
   /// Returns the options that the group was made with.
   [[nodiscard]] const peerbus_comm_options& options() const noexcept { return options_; }
