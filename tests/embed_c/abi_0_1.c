@@ -98,7 +98,7 @@ AT(peerbus_replica_choice, policy, 4);
 AT(peerbus_replica_choice, quotas, 8);
 AT(peerbus_replica_choice, chosen, 16);
 AT(peerbus_replica_choice, distances, 24);
-LEAST(peerbus_exchange_config, 168);
+LEAST(peerbus_exchange_config, 176);
 AT(peerbus_exchange_config, struct_bytes, 0);
 AT(peerbus_exchange_config, codec, 4);
 AT(peerbus_exchange_config, layout, 8);
