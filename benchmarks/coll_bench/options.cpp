@@ -87,6 +87,7 @@ std::variant<options, int> parse(int argc, char** argv) {
   line.add("--costs-to", chosen.costs_to,
            "measure the costs, print them, choose by them, and replace them in this file");
   line.add("--json", chosen.json, "file for the results");
+  line.add("--trace", chosen.trace, "file for the latest events of all ranks, for ui.perfetto.dev");
   const auto check = [&] {
     using programs::refuse;
     chosen.ranks_given = ranks.given();

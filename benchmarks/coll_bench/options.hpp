@@ -39,6 +39,7 @@ struct options : bench::network_options {
   peerbus::collective::team_options team;
   std::string costs_to;  ///< the file that takes measured costs; empty: nothing is measured
   std::string json;
+  std::string trace;  ///< the file that takes the events of all ranks; empty: none are recorded
 };
 
 /// Returns: the options, or the exit status after the help (0) or a complaint (2).

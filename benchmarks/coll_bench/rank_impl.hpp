@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/collective/measure_costs.hpp>
 #include <peerbus/communicator.hpp>
+#include <peerbus/trace/job_trace.hpp>
 
 #include "coll_bench/measurement.hpp"
 #include "coll_bench/mpi_calls.hpp"
@@ -44,8 +46,11 @@ int run_over(peerbus::bootstrap& boot, options chosen, Transport bus) {
         {.turns = chosen.turns, .calls = chosen.iterations, .team = chosen.team});
     if (comm.rank().index() == 0) save_costs(chosen);
   }
+  std::optional<peerbus::job_trace> trace;
+  if (!chosen.trace.empty()) trace.emplace(boot, comm.default_deadline());
   measurement<Transport> run{comm, chosen, mpi.get(), boot.shares_cores()};
   auto result = run.run();
+  if (trace) trace->write(chosen.trace, comm.default_deadline());
   if (comm.rank().index() != 0) return 0;
   result.cores = cores;
   if (mpi) result.library = mpi->library();

@@ -143,6 +143,8 @@ void check_together(const options& chosen) {
            std::string{"given with "} + (report ? "--report" : "--ablation") + ", expected alone");
   if (!chosen.json.empty() && chosen.topology)
     refuse("--json", "given with --topology, which writes none");
+  if (!chosen.trace.empty() && (chosen.topology || chosen.ablation || report))
+    refuse("--trace", "given with --topology, --ablation or --report, expected one measurement");
   if (chosen.ablation) check_ablation(chosen);
   check_transport(chosen);
   if (!chosen.peers.empty() && (!report || chosen.ablation))
@@ -268,6 +270,9 @@ std::variant<options, int> parse(int argc, char** argv) {
            "time no more iterations than fit in so many seconds [no limit]")
       .check("SECONDS", seconds_complaint);
   line.add("--json", chosen.json, "also write the results there").check("FILE", write_complaint);
+  line.add("--trace", chosen.trace,
+           "also record the latest events of all ranks, in a file for ui.perfetto.dev")
+      .check("FILE", write_complaint);
   bool pin = false;
   const programs::option pinning =
       line.flag("--pin,!--no-pin", pin,

@@ -84,6 +84,7 @@ struct options : bench::network_options {
   std::uint64_t seed = 1;
   double seconds = 0;       ///< of timing at most, roughly; 0: as long as the iterations take
   std::string json;         ///< empty: none
+  std::string trace;        ///< the file that takes the events of all ranks; empty: none
   std::optional<bool> pin;  ///< empty: if every rank can have a core of its own
 
   bool topology = false;

@@ -9,6 +9,7 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/trace/job_trace.hpp>
 #include <peerbus/transport/loopback.hpp>
 
 #include "ep_bench/lane_pool.hpp"
@@ -59,7 +60,10 @@ int run_rank(peerbus::bootstrap& boot, const options& chosen, placement how,
   lane_pool crew{chosen.lanes, pin ? std::optional{first_core} : std::nullopt};
   if (pin) bench::pin_this_thread(first_core);
 
+  std::optional<peerbus::job_trace> trace;
+  if (!chosen.trace.empty()) trace.emplace(boot, comm.default_deadline());
   outcome result = measure_layout(comm, chosen, crew, cores);
+  if (trace) trace->write(chosen.trace, comm.default_deadline());
   result.cores = cores;
   result.crowded = boot.ranks_here() > cores;
   if (comm.rank().index() == 0) deliver(chosen, {comm.size(), words_for(how)}, result);

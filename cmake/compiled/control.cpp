@@ -99,13 +99,13 @@
 #include <peerbus/moe/engine/relay_engine.ipp>
 #include <peerbus/moe/engine/relay_experts.ipp>
 #include <peerbus/moe/engine/reporting_engine.ipp>
+#include <peerbus/moe/engine/reporting_path.ipp>
 #include <peerbus/moe/engine/resume.ipp>
 #include <peerbus/moe/engine/set_up.ipp>
 #include <peerbus/moe/engine/use_index.ipp>
 #include <peerbus/moe/expert_map.ipp>
 #include <peerbus/moe/log_choices.ipp>
 #include <peerbus/moe/path/copy_targets.ipp>
-#include <peerbus/moe/path/reporting_path.ipp>
 #include <peerbus/moe/path/staged_copies.ipp>
 #include <peerbus/moe/path/sum_copies.ipp>
 #include <peerbus/moe/plan/check_experts.ipp>
@@ -121,6 +121,10 @@
 #include <peerbus/moe/plan/send_plan.ipp>
 #include <peerbus/moe/protocol.ipp>
 #include <peerbus/moe/relay.ipp>
+#include <peerbus/trace/chrome_trace.ipp>
+#include <peerbus/trace/clock_offset.ipp>
+#include <peerbus/trace/job_trace.ipp>
+#include <peerbus/trace/recorder.ipp>
 #include <peerbus/transport/detail/memory_limit.ipp>
 #include <peerbus/transport/direct.ipp>
 #include <peerbus/transport/fault/plan.ipp>

@@ -11,7 +11,10 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/bootstrap/activity.hpp>
+#include <peerbus/bootstrap/event_listener.hpp>
+#include <peerbus/bootstrap/event_listeners.hpp>
 #include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/core/unique_fd.hpp>
@@ -124,6 +127,65 @@ TEST_CASE("membership: a look at the states of others is a sign of life") {
   CHECK(other->health(std::nullopt) == peerbus::errc::ok);
   const auto seen = *me->last_seen(rank_id{3});
   CHECK(seen.heard < seen.since);
+}
+
+/// Keeps what it is told.
+struct kept_events final : peerbus::event_listener {
+  std::vector<peerbus::operation_event> begun, ended;
+
+  void on_begin(const peerbus::operation_event& event) noexcept override { begun.push_back(event); }
+  void on_end(const peerbus::operation_event& event) noexcept override { ended.push_back(event); }
+};
+
+TEST_CASE("membership: listeners hear waits, with exact times, until they are removed") {
+  const twelve ranks;
+  const auto me = ranks.of(0);
+  CHECK(!me->listeners().any());
+  kept_events events, others;
+  me->listeners().add(events);
+  me->listeners().add(others);
+  const std::int64_t before = peerbus::operation_event::now();
+  const auto wait = me->begin_wait({group_operation::dispatch, operation_phase::rows, 17});
+  REQUIRE(events.begun.size() == 1);
+  CHECK(events.begun[0].ended == 0);
+  CHECK((!me->last_seen(rank_id{0})->is_over && me->last_seen(rank_id{0})->wait.number == 17));
+  me->end_wait(wait, {.epoch = 5, .last = rank_id{3}});
+  CHECK(me->last_seen(rank_id{0})->is_over);
+  REQUIRE(events.ended.size() == 1);
+  const peerbus::operation_event& heard = events.ended[0];
+  CHECK(heard.kind == peerbus::event_kind::wait);
+  CHECK((heard.what == peerbus::group_wait{group_operation::dispatch, operation_phase::rows, 17}));
+  CHECK((before <= heard.begun && heard.begun <= heard.ended));
+  CHECK(heard.ended <= peerbus::operation_event::now());
+  CHECK((heard.begun == events.begun[0].begun && heard.epoch == 5 && heard.peer == rank_id{3}));
+
+  me->listeners().remove(others);
+  const auto failing = me->begin_wait({.operation = group_operation::barrier, .number = 1});
+  me->fail_wait(failing, peerbus::errc::timed_out, rank_id{7});
+  CHECK(!me->last_seen(rank_id{0})->is_over);  // Other ranks still see what it waited for.
+  CHECK((events.ended.size() == 2 && others.ended.size() == 1));
+  CHECK((events.ended[1].fault == peerbus::errc::timed_out && events.ended[1].peer == rank_id{7}));
+  me->listeners().remove(events);
+  CHECK(!me->listeners().any());
+  me->end_wait(me->begin_wait({.operation = group_operation::barrier, .number = 2}));
+  CHECK(events.ended.size() == 2);
+}
+
+TEST_CASE("event_listeners: a part of a group tells of ranks by their numbers in the whole") {
+  const auto whole = std::make_shared<peerbus::event_listeners>();
+  peerbus::event_listeners early, part;
+  early.join(whole, {rank_id{4}, rank_id{7}});
+  CHECK(!early.any());  // It was made before anybody listened.
+  kept_events events;
+  whole->add(events);
+  part.join(whole, {rank_id{4}, rank_id{7}});
+  CHECK(part.any());
+  part.tell_begin({.name = "combine", .peer = rank_id{1}});
+  part.tell_end({.name = "combine", .peer = rank_id{0}});
+  part.tell_end({.name = "barrier"});
+  REQUIRE((events.begun.size() == 1 && events.ended.size() == 2));
+  CHECK((events.begun[0].peer == rank_id{7} && events.ended[0].peer == rank_id{4}));
+  CHECK(!events.ended[1].peer);
 }
 
 TEST_CASE("membership: ranks that share no memory see nothing of each other") {

@@ -8,6 +8,7 @@ import ctypes
 import functools
 import gc
 import inspect
+import json
 import os
 import pickle
 import re
@@ -1172,6 +1173,74 @@ def released():
         assert [reference() for reference in seen] == [None, None]
 
 
+LATE = 1
+
+
+def traced():
+    """A dispatch and a combine of which one rank is late, and a dispatch that is refused."""
+    trace = os.environ.get("TRACE_FILE")
+    with peerbus.Communicator(trace=trace) as comm:
+        with comm.exchange(experts=comm.size, hidden=64, top_k=1, max_tokens=4) as moe:
+            tokens = bf16(numpy.ones([4, 64]))
+            ids = numpy.full([4, 1], (comm.rank + 1) % comm.size)
+            weights = numpy.ones([4, 1], numpy.float32)
+            comm.barrier()
+            if comm.rank == LATE:
+                time.sleep(0.2)
+            moe.combine(moe.dispatch(tokens, ids, weights), 4)
+            is_bad = comm.rank == LATE
+            raises(peerbus.InvalidArgument if is_bad else peerbus.Refused, "99", moe.dispatch, tokens,
+                   numpy.full([4, 1], 99) if is_bad else ids, weights)
+        comm.all_reduce(numpy.ones(25, numpy.float32))
+        if trace is not None:
+            raises(peerbus.InvalidArgument, "records its events already", c.check,
+                   c.lib.peerbus_comm_start_trace(comm, 0, 0))
+
+
+def check_trace(path, size):
+    """The file of `traced` is what Perfetto reads, and says who was late and who refused."""
+    with open(path, encoding="utf-8") as file:
+        trace = json.load(file)
+    assert set(trace) == {"displayTimeUnit", "traceEvents"}
+    named, whole, starts = {}, [], {}
+    for event in trace["traceEvents"]:
+        assert event["ph"] in "MXbe" and event["pid"] < size, event
+        if event["ph"] == "M":
+            named[event["name"], event["pid"], event["tid"]] = event["args"]
+        elif event["ph"] == "X":
+            assert event["dur"] >= 0 and event["cat"] in ("coll", "p2p", "step"), event
+            whole.append(event)
+            # Those of a thread begin in order, outer ones first, as parts must lie within them.
+            line = starts.setdefault((event["pid"], event["tid"]), [])
+            while line and line[-1] <= event["ts"]:
+                line.pop()
+            end = event["ts"] + event["dur"]
+            assert not line or end <= line[-1] + 1e-6, event
+            line.append(end)
+    for rank in range(size):
+        assert named["process_name", rank, 0]["name"].startswith(f"rank {rank} (")
+        assert named["process_labels", rank, 0]["labels"] == \
+            "lost events: 0; clock offset: 0.000 us +- 0.000 us"
+        assert named["thread_name", rank, 0]["name"] == "lane 0"
+        own = [event for event in whole if event["pid"] == rank]
+        calls = [event for event in own if event["name"].startswith("dispatch_")
+                 and event["args"]["seqNumber"] == 1]
+        assert {event["name"] for event in calls} == {"dispatch_send", "dispatch_recv"}
+        longest = max(calls, key=lambda event: event["dur"])
+        if rank != LATE:
+            assert longest["dur"] > 1e5 and longest["args"]["waited_for"] == LATE, longest
+        else:
+            assert longest["dur"] < 1e5, longest
+        rows, = [event for event in own if event["name"] == "send rows"]
+        assert rows["args"] == {"seqNumber": 1, "of": "dispatch", "bytes": 4 * 64 * 2}, rows
+        faults = [event["args"] for event in own if "fault" in event["args"]]
+        assert [fault["seqNumber"] for fault in faults] == [2] and faults[0]["peer"] == LATE, faults
+        assert faults[0]["fault"] == ("invalid argument" if rank == LATE else
+                                      "refused by a peer"), faults
+        reduced, = [event for event in own if event["name"] == "all_reduce"]
+        assert reduced["cat"] == "coll" and reduced["args"]["bytes"] == 100, reduced
+
+
 def hosts_of_ranks():
     """Ranks 0 and 1 share a host, and rank 2 has its own."""
     with peerbus.Communicator() as comm:
@@ -1299,6 +1368,17 @@ class Tests(unittest.TestCase):
 
     def test_halves(self):
         run(3, halves)
+
+    def test_trace(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "asked.json")
+            run(3, traced, TRACE_FILE=path)
+            check_trace(path, 3)
+            os.remove(path)
+            run(2, traced, PEERBUS_TRACE=folder)
+            name, = os.listdir(folder)
+            self.assertRegex(name, r"^peerbus-.+-\d+-1\.json$")
+            check_trace(os.path.join(folder, name), 2)
 
     def test_hosts(self):
         """Everything works among pretended hosts."""

@@ -13,16 +13,20 @@
 
 #include <doctest/doctest.h>
 
+#include <peerbus/bootstrap/activity.hpp>
+#include <peerbus/bootstrap/event_listener.hpp>
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/core/wait.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/routing.hpp>
+#include <peerbus/trace/recorder.hpp>
 
 #include "support/groups.hpp"
 #include "support/indirect.hpp"
@@ -129,7 +133,56 @@ void check_late_rank() {
   for (const auto& found : combines) CHECK(found > 0);
 }
 
+/// In how many of 5 dispatches each rank's longest wait names the late rank, as listeners hear it.
+template <class Group>
+void check_named_rank(bool measures) {
+  std::array<std::atomic<int>, ranks> named{};
+  meeting all;
+  const int worst_status = Group::run(ranks, [&](auto& comm) {
+    peerbus::recorder events;
+    comm.members()->listeners().add(events);
+    exchange moe{comm, config, codec{}};
+    const std::size_t rank = comm.rank().index();
+    const call mine{rank};
+    for (std::uint64_t number = 1; number <= 5; ++number) {
+      peerbus::moe::ticket begun{};
+      if (rank != late) begun = moe.dispatch_send(mine.tokens, mine.route());
+      all.meet();
+      if (rank == late) {
+        std::this_thread::sleep_for(40ms);
+        begun = moe.dispatch_send(mine.tokens, mine.route());
+      }
+      entries waited{};
+      const auto got =
+          moe.dispatch_recv(begun, {.waited = measures ? waited : std::span<std::int64_t>{}});
+      std::vector<bf16> out(16);
+      moe.combine(got, out);
+      peerbus::operation_event longest;
+      const auto recorded = events.read().at(0);
+      for (const auto& event : recorded) {
+        test::expect(event.ended >= event.begun, "an event that ends after its begin");
+        const bool is_wait = event.kind == peerbus::event_kind::wait &&
+                             event.what.number == number &&
+                             event.what.operation == peerbus::group_operation::dispatch;
+        if (is_wait && event.ended - event.begun > longest.ended - longest.begun) longest = event;
+      }
+      if (longest.peer == peerbus::rank_id{late}) ++named[rank];
+    }
+    comm.members()->listeners().remove(events);
+    test::expect_equal(events.lost(), std::uint64_t{0}, "lost events");
+  });
+  CHECK(worst_status == 0);
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    CHECK((rank == late ? named[rank] == 0 : named[rank] > 0));
+}
+
 }  // namespace
+
+TEST_CASE("a late rank is named by the longest wait that listeners hear") {
+  check_named_rank<direct>(false);
+  check_named_rank<direct>(true);
+  check_named_rank<staged>(false);
+}
 
 TEST_CASE("a late rank shows in its entry: direct") { check_late_rank<direct>(); }
 

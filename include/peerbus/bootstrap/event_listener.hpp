@@ -55,8 +55,8 @@ struct wait_end {
 /// a group. All layers report to it: communicators, exchanges, teams and channels.
 ///
 /// The functions are called in the middle of operations, so they do not wait, allocate or throw,
-/// and call nothing of the group. An event that fails also ends. If a wait outside of an operation
-/// fails, its end may be missing.
+/// and call nothing of the group. An operation that fails also ends. The end of a wait or of a
+/// message that fails may be missing.
 ///
 /// Threads: the functions may be called by all threads that use the group, several at once. Both
 /// calls of one event come from one thread.

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +33,7 @@
 #include "choose_bus.hpp"
 #include "module.hpp"
 #include "objects.hpp"
+#include "probes.hpp"
 
 template class peerbus::communicator<peerbus::any_transport>;
 
@@ -105,6 +110,20 @@ peerbus_code make_comm(peerbus_comm** comm, Read&& read, Make&& make,
         std::make_shared<group>(std::move(boot), given, whole == nullptr ? nullptr : *whole);
     *comm = std::make_unique<peerbus_comm>(std::move(made)).release();
   });
+}
+
+/// Returns the value of a variable of the environment, or null if it is not set or empty.
+const char* value_of(const char* name) {
+  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): as launched().
+  return value == nullptr || *value == 0 ? nullptr : value;
+}
+
+/// Returns a file in `folder` of which no other communicator has the name.
+std::string trace_file_in(const char* folder) {
+  static std::atomic<unsigned> number{0};
+  std::array<char, 64> host{};
+  static_cast<void>(::gethostname(host.data(), host.size() - 1));
+  return peerbus::concat(folder, "/peerbus-", host.data(), "-", ::getpid(), "-", ++number, ".json");
 }
 
 /// Returns the name of this rank's host that the caller or the environment gives, or nothing.
@@ -184,15 +203,12 @@ group::group(bootstrap& boot, const peerbus_comm_options& options, std::unique_p
   options_.provider = provider_.c_str();
   options_.device = device_.c_str();
   if (log()) log_choices(comm, log());
-  if (!chosen_.counts) return;
-  const counting_listener* const of_whole = whole == nullptr ? nullptr : whole->counting_.get();
-  has_own_metrics_ = of_whole == nullptr;
-  std::vector<rank_id> numbers;
-  if (of_whole != nullptr)
-    for (const rank_id rank : comm.ranks())
-      numbers.push_back(of_whole->number_of(boot.parent_rank(rank)));
-  counting_ = std::make_unique<counting_listener>(chosen_.counts, std::move(numbers));
-  comm.members()->listeners().add(*counting_);
+  if (value_of("PEERBUS_PROBES") != nullptr) add_probes(comm.members()->listeners());
+  if (const char* const folder = value_of("PEERBUS_TRACE"); folder != nullptr) {
+    start_trace(0, rendezvous_deadline(options));
+    trace_path_ = trace_file_in(folder);
+  }
+  start_counting(boot, whole);  // The last, because it leaves a listener that only ~group removes.
 }
 
 group::~group() {
@@ -201,12 +217,46 @@ group::~group() {
     chosen_.counts->try_write();
   }
   stop_counting();
+  if (!trace_ || trace_path_.empty()) return;
+  try {
+    trace_->write(trace_path_, deadline::after(std::chrono::seconds{10}));
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "peerbus: the trace %s has not the events of all ranks: %s\n",
+                 trace_path_.c_str(), problem.what());
+  }
+}
+
+void group::start_counting(const bootstrap& boot, const group* whole) {
+  if (!chosen_.counts) return;
+  const counting_listener* const of_whole = whole == nullptr ? nullptr : whole->counting_.get();
+  has_own_metrics_ = of_whole == nullptr;
+  std::vector<rank_id> numbers;
+  if (of_whole != nullptr) {
+    numbers.reserve(comm.size());
+    for (const rank_id rank : comm.ranks())
+      numbers.push_back(of_whole->number_of(boot.parent_rank(rank)));
+  }
+  counting_ = std::make_unique<counting_listener>(chosen_.counts, std::move(numbers));
+  comm.members()->listeners().add(*counting_);
 }
 
 void group::stop_counting() noexcept {
   if (!counting_) return;
   comm.members()->listeners().remove(*counting_);
   counting_.reset();
+}
+
+void group::start_trace(std::size_t events, deadline until) {
+  if (!trace_path_.empty()) return;  // The environment has asked for it.
+  require(!trace_, "the communicator records its events already");
+  recorder_options options;
+  if (events != 0) options.events = events;
+  trace_.emplace(comm.boot(), until, options);
+}
+
+void group::write_trace(const std::string& path, deadline until) {
+  require(trace_.has_value(), "the communicator records no events");
+  trace_->write(path, until);
 }
 
 }  // namespace peerbus::c_library
@@ -335,6 +385,21 @@ peerbus_code peerbus_comm_barrier(peerbus_comm* comm, int64_t timeout_ns) {
   return guarded([&] {
     auto& ranks = usable(comm, "communicator").members->comm;
     ranks.barrier(deadline_of(ranks, timeout_ns));
+  });
+}
+
+peerbus_code peerbus_comm_start_trace(peerbus_comm* comm, uint64_t events, int64_t timeout_ns) {
+  return guarded([&] {
+    group& members = *usable(comm, "communicator").members;
+    members.start_trace(events, deadline_of(members.comm, timeout_ns));
+  });
+}
+
+peerbus_code peerbus_comm_write_trace(peerbus_comm* comm, const char* path, int64_t timeout_ns) {
+  return guarded([&] {
+    require(path != nullptr, "path is NULL");
+    group& members = *usable(comm, "communicator").members;
+    members.write_trace(path, deadline_of(members.comm, timeout_ns));
   });
 }
 

@@ -18,6 +18,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/log.hpp>
+#include <peerbus/trace/job_trace.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/window.hpp>
 
@@ -42,6 +43,7 @@ class group {
         std::unique_ptr<bootstrap> own = nullptr, const group* whole = nullptr);
   group(const group&) = delete;
   group& operator=(const group&) = delete;
+  /// Writes the metrics and the trace that the environment asks for.
   ~group();
 
  private:
@@ -95,15 +97,27 @@ class group {
   [[nodiscard]] const char* refusal() const noexcept {
     return admission_ ? admission_->refusal().c_str() : "";
   }
+  /// Collective: starts to record the latest `events` events of each thread, before anything else
+  /// is made.
+  /// Throws: `error` invalid_argument if it has started before; as `job_trace`.
+  void start_trace(std::size_t events, deadline until);
+  /// Collective: writes what was recorded.
+  /// Throws: as `job_trace::write`; `error` invalid_argument if nothing is recorded.
+  void write_trace(const std::string& path, deadline until);
   /// Returns what may end the waits of the group. Not to be changed while a call waits.
   [[nodiscard]] interruption& stop() noexcept { return *stop_; }
 
  private:
+  /// Begins to count in the metrics that were chosen, as ranks of `whole` unless that is null.
+  void start_counting(const bootstrap& boot, const group* whole);
+
   std::unique_ptr<counting_listener> counting_;  ///< null if no metrics are asked for
   bool has_own_metrics_ = false;                 ///< no group that this is a part of has them
   std::optional<stage> stage_;
   std::optional<admission> admission_;
   launch_settings place_;
+  std::optional<job_trace> trace_;
+  std::string trace_path_;  ///< the file that the environment asks for; empty: none
 };
 
 /// The common part of all objects.

@@ -12,6 +12,7 @@ In a child process by fork, calls of the parent's objects raise `InvalidArgument
 
 import ctypes
 import operator
+import os
 import typing
 import weakref
 
@@ -100,11 +101,14 @@ class Communicator(c.Object, Collectives):
 
     With `present`, ranks in ascending order, only those of the `size` ranks are there. The others count as
     gone, and may come by `join`.
+
+    With `trace`, the name of a file, all ranks record what they do, and rank 0 writes the file when the
+    communicators are destroyed, which ui.perfetto.dev opens.
     """
 
     def __init__(self, rank=None, size=None, port=0, job=None, timeout=None, meet_timeout=None, *,
                  address=None, secret=None, host=None, group=None, all_gather=None,
-                 transport="automatic", provider=None, device=None, present=None):
+                 transport="automatic", provider=None, device=None, present=None, trace=None):
         options = c.CommOptions(timeout_ns=c.nanoseconds(timeout),
                                 meet_timeout_ns=c.nanoseconds(meet_timeout),
                                 transport=c.place("transport", transport, TRANSPORTS),
@@ -137,7 +141,12 @@ class Communicator(c.Object, Collectives):
                 handle = c.make("comm", c.lib.peerbus_comm_with_vacancies, ctypes.byref(place),
                                 _ranks(present, "present"), len(present), ctypes.byref(options))
         self._adopt(handle)
+        if trace is not None:
+            path = os.fsencode(trace)
+            c.check(c.lib.peerbus_comm_start_trace(self, 0, c.nanoseconds(meet_timeout)))
+            self._trace = path
 
+    _trace = None
     _all = weakref.WeakSet()
 
     def _adopt(self, handle):
@@ -309,11 +318,17 @@ class Communicator(c.Object, Collectives):
         return self._own_team
 
     def destroy(self):
-        """Releases what the library holds. Does nothing if that has happened before."""
+        """Releases what the library holds. With a trace, writes that before, for which ranks wait for each
+        other. Does nothing if that has happened before."""
         if self._own_team is not None:
             self._own_team.destroy()
             self._own_team = None
-        super().destroy()
+        path, self._trace = self._trace, None
+        try:
+            if path is not None:
+                c.check(c.lib.peerbus_comm_write_trace(self, path, 0))
+        finally:
+            super().destroy()
 
 
 class Window(c.Object):

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MIT
+import os
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy
@@ -128,7 +129,8 @@ class Communicator(Collectives):
                  secret: Optional[str] = None, host: Optional[str] = None, group: Any = None,
                  all_gather: Optional[Callable[[bytes], Sequence[bytes]]] = None,
                  transport: str = 'automatic', provider: Optional[str] = None,
-                 device: Optional[str] = None, present: Optional[Sequence[int]] = None) -> None: ...
+                 device: Optional[str] = None, present: Optional[Sequence[int]] = None,
+                 trace: Union[None, str, bytes, os.PathLike[Any]] = None) -> None: ...
     @classmethod
     def of_group(cls, group: Any = None, timeout: Optional[float] = None) -> Communicator: ...
     def subgroup(self, ranks: Sequence[int], timeout: Optional[float] = None) -> Communicator: ...

@@ -397,6 +397,8 @@ FUNCTIONS = {
     "comm_is_near": (c_int32, [c_void_p, c_uint64]),
     "comm_transport": (c_char_p, [c_void_p]),
     "comm_barrier": (c_int32, [c_void_p, c_int64]),
+    "comm_start_trace": (c_int32, [c_void_p, c_uint64, c_int64]),
+    "comm_write_trace": (c_int32, [c_void_p, c_char_p, c_int64]),
     "comm_continue": (c_int32, [c_void_p, c_int64]),
     "comm_continue_without": (c_int32, [c_void_p, c_void_p, c_uint64, c_int64]),
     "comm_view": (c_uint64, [c_void_p]),

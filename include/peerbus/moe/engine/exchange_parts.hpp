@@ -9,9 +9,9 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/engine/batch_ring.hpp>
 #include <peerbus/moe/engine/exchange_core.hpp>
+#include <peerbus/moe/engine/reporting_path.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/path/any_row_path.hpp>
-#include <peerbus/moe/path/reporting_path.hpp>
 #include <peerbus/moe/stores.hpp>
 
 namespace peerbus::moe::detail {

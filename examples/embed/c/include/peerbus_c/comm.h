@@ -184,6 +184,26 @@ PEERBUS_API const char *peerbus_comm_transport(const peerbus_comm *comm);
 PEERBUS_API peerbus_code peerbus_comm_barrier(peerbus_comm *comm, int64_t timeout_ns);
 
 /**
+ * Collective: starts to record what this rank does, in a ring of the latest `events` events of each thread
+ * (0: 8192). Call it before exchanges are made. PEERBUS_TRACE=DIRECTORY in the environment of all ranks does
+ * this for every communicator, and writes a file there when it is destroyed, for which ranks then wait for
+ * each other.
+ * Cost: 104 bytes of memory for each event of 8 threads, and less than 2 % of the time of 128 tokens.
+ * Errors: PEERBUS_INVALID_ARGUMENT if it has started, PEERBUS_TIMED_OUT, PEERBUS_PEER_DEAD.
+ */
+PEERBUS_API peerbus_code peerbus_comm_start_trace(peerbus_comm *comm, uint64_t events,
+                                                  int64_t timeout_ns);
+/**
+ * Collective: writes the recorded events of all ranks to the file `path` of rank 0, in the JSON format of
+ * Chrome's trace viewer, which ui.perfetto.dev opens.
+ * Errors: PEERBUS_INVALID_ARGUMENT if nothing is recorded. PEERBUS_TIMED_OUT and PEERBUS_PEER_DEAD if ranks
+ * do not come; each rank that calls then has a file of its own, `path` with ".rank" and its number behind.
+ * PEERBUS_SYSTEM if a file cannot be written.
+ */
+PEERBUS_API peerbus_code peerbus_comm_write_trace(peerbus_comm *comm, const char *path,
+                                                  int64_t timeout_ns);
+
+/**
  * Goes on without the ranks that have died or left since. The living ranks call it when a call has
  * returned PEERBUS_PEER_DEAD, and agree on the next view, in which ranks keep their numbers; also if more
  * die meanwhile. No other call with `comm`, or what was made from it, is under way. If no rank is gone,

@@ -5,7 +5,7 @@
 
 #include <peerbus/bootstrap/detail/reported.hpp>
 #include <peerbus/bootstrap/membership.hpp>
-#include <peerbus/moe/path/reporting_path.hpp>
+#include <peerbus/moe/engine/reporting_path.hpp>
 
 namespace peerbus::moe::detail {
 

@@ -30,6 +30,7 @@ class reporting_path final : public any_row_path {
                                                           const memory_map& map,
                                                           batch_ring& batches);
 
+  /// Reports for `path` to the listeners of `group`. `over` makes it.
   reporting_path(std::unique_ptr<any_row_path> path, const rank_group& group, const memory_map& map,
                  batch_ring& batches) noexcept
       : path_{std::move(path)}, group_{&group}, map_{&map}, batches_{&batches} {}
@@ -62,5 +63,5 @@ class reporting_path final : public any_row_path {
 }  // namespace peerbus::moe::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/path/reporting_path.ipp>  // IWYU pragma: keep
+#include <peerbus/moe/engine/reporting_path.ipp>  // IWYU pragma: keep
 #endif
