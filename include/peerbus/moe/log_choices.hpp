@@ -24,13 +24,13 @@ namespace detail {
 
 /// An exchange, without the types of its codec and layout.
 struct made_exchange {
-  const exchange_config& asked;  ///< as its constructor was told
-  const exchange_config& config;
-  const relay_choice& relay;
-  std::string_view layout;
-  bool has_either_protocol;  ///< whether the layout can have either
-  dispatch_size full;        ///< of a full dispatch
-  std::size_t window_bytes;
+  const exchange_config& asked;   ///< as its constructor was told
+  const exchange_config& config;  ///< as it is
+  const relay_choice& relay;      ///< its levels
+  std::string_view layout;        ///< the name of its layout
+  bool has_either_protocol;       ///< whether the layout can have either protocol
+  dispatch_size full;             ///< of a full dispatch
+  std::size_t window_bytes;       ///< of this rank
 };
 
 /// Does as `log_choices` for an exchange.
