@@ -47,6 +47,7 @@
 #include <peerbus/collective/send_recv.ipp>
 #include <peerbus/collective/team.ipp>
 #include <peerbus/communicator/admission.ipp>
+#include <peerbus/communicator/log_choices.ipp>
 #include <peerbus/communicator/near_groups.ipp>
 #include <peerbus/communicator/posted_boards.ipp>
 #include <peerbus/communicator/rank_group.ipp>
@@ -60,9 +61,11 @@
 #include <peerbus/core/cost_table.ipp>
 #include <peerbus/core/error.ipp>
 #include <peerbus/core/futex.ipp>
+#include <peerbus/core/huge_pages.ipp>
 #include <peerbus/core/kernel_file.ipp>
 #include <peerbus/core/lane_barrier.ipp>
 #include <peerbus/core/lane_pool.ipp>
+#include <peerbus/core/log.ipp>
 #include <peerbus/core/mapping.ipp>
 #include <peerbus/core/memory_file.ipp>
 #include <peerbus/core/process_memory.ipp>
@@ -101,6 +104,7 @@
 #include <peerbus/moe/engine/set_up.ipp>
 #include <peerbus/moe/engine/use_index.ipp>
 #include <peerbus/moe/expert_map.ipp>
+#include <peerbus/moe/log_choices.ipp>
 #include <peerbus/moe/path/copy_targets.ipp>
 #include <peerbus/moe/path/staged_copies.ipp>
 #include <peerbus/moe/path/sum_copies.ipp>

@@ -8,6 +8,8 @@
 #include <cstdlib>
 
 #include <peerbus/core/cores.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/log.hpp>
 
 #include "examples/support/command_line.hpp"
 
@@ -53,6 +55,11 @@ void check_together(const options& chosen, bool is_launched, bool has_ranks) {
   if (chosen.tries.put_bytes % sizeof(std::uint64_t) != 0)
     programs::refuse("--put-bytes",
                      std::to_string(chosen.tries.put_bytes) + " given, expected a multiple of 8");
+  try {
+    static_cast<void>(peerbus::stderr_log::from_environment({}));
+  } catch (const peerbus::error& wrong) {
+    programs::refuse("environment", std::string{wrong.text()});
+  }
 }
 
 }  // namespace

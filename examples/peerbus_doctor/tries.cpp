@@ -8,14 +8,18 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <peerbus/communicator.hpp>
+#include <peerbus/communicator/log_choices.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/log.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/transport/any_transport.hpp>
@@ -298,15 +302,32 @@ class pair_player {
   peerbus::window<peerbus::any_transport> window_;
 };
 
-peerbus::any_transport make_transport(std::string_view name, peerbus::bootstrap& boot) {
+peerbus::any_transport make_transport(std::string_view name, peerbus::bootstrap& boot,
+                                      [[maybe_unused]] peerbus::log_sink log) {
+  [[maybe_unused]] const auto log_device = [&](const std::string& device) {
+    log(peerbus::log_level::info, concat("device: ", device));
+  };
   if (name == "loopback") return peerbus::any_transport{peerbus::loopback{boot}};
 #ifdef PEERBUS_DOCTOR_VERBS
-  if (name == "verbs") return peerbus::any_transport{peerbus::verbs{boot}};
+  if (name == "verbs") {
+    peerbus::verbs made{boot};
+    log_device(made.describe_port());
+    return peerbus::any_transport{std::move(made)};
+  }
 #endif
 #ifdef PEERBUS_DOCTOR_FABRIC
-  if (name == "fabric") return peerbus::any_transport{peerbus::fabric{boot}};
+  const auto make_fabric = [&](peerbus::bootstrap& all) {
+    peerbus::fabric made{all};
+    log_device(made.describe_provider());
+    return made;
+  };
+  if (name == "fabric") return peerbus::any_transport{make_fabric(boot)};
   if (name == "planes")
-    return peerbus::any_transport{peerbus::planes<peerbus::unified_bus, peerbus::fabric>{boot}};
+    return peerbus::any_transport{peerbus::planes<peerbus::unified_bus, peerbus::fabric>{
+        boot,
+        {},
+        [](peerbus::bootstrap& group) { return peerbus::unified_bus{group}; },
+        make_fabric}};
 #endif
   return peerbus::any_transport{peerbus::unified_bus{boot}};
 }
@@ -315,7 +336,10 @@ peerbus::any_transport make_transport(std::string_view name, peerbus::bootstrap&
 
 pair_matrix try_pairs(peerbus::bootstrap& boot, std::string_view transport,
                       const try_options& options, const std::function<void()>& begin) {
-  group comm{make_transport(transport, boot), {.timeout = options.timeout}};
+  const auto log = peerbus::stderr_log::from_environment(boot.rank());
+  log(peerbus::log_level::info, concat("transport: ", transport, ", as --transport says"));
+  group comm{make_transport(transport, boot, log), {.timeout = options.timeout}};
+  peerbus::log_choices(comm, log);
   pair_player player{comm, options};
   begin();
   return player.play();

@@ -159,7 +159,47 @@ TEST_CASE("configurations that cannot be") {
           config.max_tokens += peerbus_comm_rank(comm);
           fails(peerbus_exchange_create(comm, &config, 0, &exchange), PEERBUS_MISMATCH,
                 "max_tokens is 12 on rank 0 but 13 on rank 1");
+          config = config_of(PEERBUS_BF16, PEERBUS_COMPACT);
+          config.distrust_peers = static_cast<std::uint32_t>(peerbus_comm_rank(comm));
+          fails(peerbus_exchange_create(comm, &config, 0, &exchange), PEERBUS_MISMATCH,
+                "distrust_peers is 0 on rank 0 but 1 on rank 1");
           ok(peerbus_comm_barrier(comm, 0), "barrier");
+        }) == 0);
+}
+
+TEST_CASE("a rank that distrusts its peers finds a wrong number") {
+  CHECK(embed_c::run(2, kind::threads, [](peerbus_comm* comm) {
+          auto config = config_of(PEERBUS_BF16, PEERBUS_EXPERT_SLOTS);
+          config.distrust_peers = 1;
+          subject s{comm, config};
+          ok(s.dispatch(), "dispatch");
+          std::memset(s.received.outputs, 0,
+                      s.received.row_capacity * input::hidden * sizeof(bf16));
+          ok(s.combine(), "combine");
+          // The next dispatch has the same memory, and with slots its rows leave at once.
+          std::uint64_t ticket = 0;
+          ok(peerbus_dispatch_send(s.exchange, &s.args, &ticket), "dispatch_send");
+          ok(peerbus_comm_barrier(comm, 0), "barrier");
+          const auto receive = [&] {
+            return peerbus_dispatch_recv(s.exchange, ticket, nullptr, 0, &s.received);
+          };
+          if (peerbus_comm_rank(comm) == 0) {
+            std::uint64_t place = 0;
+            while (s.received.counts[place] == 0) ++place;
+            auto& origin =
+                const_cast<peerbus_origin&>(s.received.origins[s.received.first_rows[place]]);
+            origin.token = 4711;
+            fails(receive(), PEERBUS_MISMATCH, "rank 1 sent");
+            fails(peerbus_comm_barrier(comm, 0), PEERBUS_POISONED, "4711");
+            return;
+          }
+          peerbus_code told = receive();
+          if (told == PEERBUS_OK) {
+            std::memset(s.received.outputs, 0,
+                        s.received.row_capacity * input::hidden * sizeof(bf16));
+            told = s.combine();
+          }
+          fails(told, PEERBUS_REFUSED, "4711");
         }) == 0);
 }
 

@@ -93,6 +93,7 @@ class Layer:
         own = rows.reshape(self.comm.size, -1)[self.comm.rank]
         assert (own == received.counts.sum(1)).all() and (of_all or rows.sum() == own.sum())
         self.combine(received)
+        self.counted = rows, of_all
         rows = rows.astype(numpy.int64)
         return rows if of_all else self.comm.all_reduce(rows)
 
@@ -116,9 +117,19 @@ def balancing():
     popularity = 1 / (1 + numpy.array([list(dict.fromkeys(table)) for table in old.tolist()]).argsort())
     popularity /= popularity.sum(1, keepdims=True)  # By Zipf's law. The hottest experts are at rank 0.
 
+    window = numpy.zeros([4, 2, experts], numpy.int64)
+
     def rows_of_steps():
-        return numpy.array([sum(layer.step(draw, share) for _ in range(8))
-                            for layer, share in zip(layers, popularity)])
+        """Carries out 8 batches of each layer. Returns the rows of each place. `window` has those of
+        experts in the latest 4 steps, as docs/balancing.md keeps them."""
+        rows = numpy.zeros([8, 2, slots], numpy.int64)
+        for step, layer in numpy.ndindex(8, 2):
+            rows[step, layer] = layers[layer].step(draw, popularity[layer])
+            window[step % 4, layer] = numpy.bincount(layers[layer].table, layers[layer].counted[0], experts)
+        for layer, loads in enumerate(window.sum(0)):
+            loads = loads if layers[layer].counted[1] else comm.all_reduce(loads)
+            assert (loads == numpy.bincount(layers[layer].table, rows[4:, layer].sum(0), experts)).all()
+        return rows.sum(0)
 
     def balancedness(rows):
         of_ranks = rows.reshape(2, ranks, -1).sum(2)

@@ -615,6 +615,147 @@ def destroyed_by_others():
             ends.wait(0, i + 1, timeout=60)
 
 
+def logged():
+    """PEERBUS_LOG tells on stderr what was chosen when objects were made, and nothing of calls."""
+    kept, rank = os.dup(2), os.environ["RANK"]
+    said = os.open(os.path.join(os.environ["TEST_FOLDER"], "said" + rank), os.O_RDWR | os.O_CREAT)
+
+    def lines(call):
+        os.ftruncate(said, 0)
+        os.dup2(said, 2)
+        os.lseek(said, 0, os.SEEK_SET)
+        try:
+            call()
+        finally:
+            os.dup2(kept, 2)
+        return os.pread(said, 1 << 16, 0).decode().splitlines()
+
+    def logged_under(value, *kinds):
+        os.environ["PEERBUS_LOG"] = value
+        made = []
+        begun = lines(lambda: made.append(peerbus.Communicator()))
+        begun += lines(lambda: made.append(made[0].exchange(experts=4, hidden=128, top_k=1, max_tokens=4)))
+        for line in begun:
+            assert line.startswith(f"peerbus[{rank}] "), line
+        words = [line.split()[1:3] for line in begun]
+        assert words == [kind.split() for kind in kinds], begun
+        x, ids = bf16(numpy.ones([4, 128])), numpy.zeros([4, 1], numpy.int64)
+        assert not lines(lambda: made[1].dispatch(x, ids, numpy.ones([4, 1], numpy.float32)))
+        made[0].barrier()
+        return begun
+
+    info = ["transport:", "device:", "reach:", "huge", "protocol:", "stores:", "relay:"]
+    on_hosts = "PEERBUS_HOST" in os.environ
+    if not on_hosts:
+        info.remove("device:")
+    info = ["info: " + topic for topic in info]
+    begun = logged_under("info", *info)
+    name = "planes" if on_hosts else "unified_bus"
+    assert f"transport: {name}, as {1 if on_hosts else 2} of 2 ranks share memory" in begun[0], begun
+    assert not on_hosts or "device: tcp" in begun[1], begun
+    assert "counts_first, which is that of layout compact" in begun[-3], begun
+    logged_under("debug", *info[:-3], "debug: waits:", *info[-3:], "debug: memory:", "debug: rows:")
+    assert not logged_under("")
+    os.environ["PEERBUS_LOG"] = "INFO" if rank == "1" else ""
+    raises(peerbus.InvalidArgument, "PEERBUS_LOG is 'INFO', expected info or debug", peerbus.Communicator)
+
+
+def read_metrics(path):
+    """Returns the samples of a file of Prometheus: {(metric, {label: value} as a frozenset): number}."""
+    samples, types = {}, {}
+    with open(path) as file:
+        for line in file.read().splitlines():
+            if line.startswith("# TYPE "):
+                _, _, name, types[name] = line.split()
+                continue
+            if not line.startswith("#"):
+                name, labels, value = re.fullmatch(r"(\w+)\{(.*)\} ([0-9.]+)", line).groups()
+                assert name in types and (types[name] == "counter") == name.endswith("_total"), line
+                key = name, frozenset(re.findall(r'(\w+)="(\w*)"', labels))
+                assert key not in samples, line
+                samples[key] = float(value)
+    return samples
+
+
+def measured():
+    """PEERBUS_METRICS counts operations, bytes, refusals and waits, also of subgroups."""
+    folder, rank = os.environ["TEST_FOLDER"], int(os.environ["RANK"])
+    path = os.path.join(folder, f"rank{rank}.prom")
+    for wrong, why in (("/nowhere/{rank}", "cannot write '/nowhere/"), ("one", "expected {rank} in it")):
+        os.environ["PEERBUS_METRICS"] = wrong if rank else ""
+        raises(peerbus.InvalidArgument, why, peerbus.Communicator)
+    os.environ["PEERBUS_METRICS"] = os.path.join(folder, "rank{rank}.prom")
+    comm = peerbus.Communicator()
+
+    def number(name, **labels):
+        return read_metrics(path).get(
+            (f"peerbus_{name}", frozenset(dict(labels, rank=str(rank)).items())), 0)
+
+    assert (number("ranks"), number("view"), number("operations_total", operation="dispatch")) == (2, 0, 0)
+    moe = comm.exchange(experts=4, hidden=128, top_k=1, max_tokens=4)
+    x, weights = bf16(numpy.ones([4, 128])), numpy.ones([4, 1], numpy.float32)
+    ids = numpy.arange(4).reshape(4, 1)  # Two of the four tokens go to the other rank.
+    for _ in range(3):
+        received = moe.dispatch(x, ids, weights)
+        received.outputs[:] = 0
+        moe.combine(received, 4)
+    raises(peerbus.InvalidArgument if rank else peerbus.Refused, "expert", moe.dispatch, x,
+           ids + 4 * rank, weights)
+    comm.all_reduce(weights)
+    pair = comm.subgroup([1, 0])
+    pair.all_reduce(numpy.ones(100, numpy.float32))
+    if rank:
+        time.sleep(1.1)
+    comm.barrier()  # Rank 0 waits for rank 1.
+    moe.dispatch(x, ids, weights)  # Begins with a new file, at most once a second.
+    assert number("operations_total", operation="dispatch") >= (3 if rank else 0)
+    comm.destroy()
+    moe.destroy()
+    pair.destroy()
+    assert os.listdir(folder).count(f"rank{rank}.prom.new") == 0
+    assert number("operations_total", operation="dispatch") == 4
+    assert number("operations_total", operation="combine") == 3
+    assert number("operations_total", operation="all_reduce") == 2
+    assert number("failures_total", operation="dispatch") == 0
+    assert number("refusals_total", operation="dispatch", by="this") == rank
+    assert number("refusals_total", operation="dispatch", by="peer") == 1 - rank
+    assert number("bytes_total", operation="dispatch") == 4 * 2 * 256
+    assert number("bytes_total", operation="all_reduce") == 4 * 4 + 100 * 4
+    assert 0 < number("operation_seconds_total", operation="dispatch") < 60
+    if rank == 0:
+        assert number("waits_total", peer="1") > 0
+        assert number("waits_total", peer="0") == 0
+        assert number("wait_seconds_total", peer="1") > 0.9
+
+
+def distrusted():
+    """A rank that distrusts its peers finds a wrong number, and the other learns it."""
+    comm = peerbus.Communicator()
+    config = dict(experts=4, hidden=128, top_k=1, max_tokens=4, layout="expert_slots")
+    raises(peerbus.Error, "distrust_peers is 0 on rank 0 but 1 on rank 1", comm.exchange, **config,
+           distrust_peers=comm.rank == 1)
+    moe = comm.exchange(**config, distrust_peers=True)
+    x, ids = bf16(numpy.ones([4, 128])), numpy.arange(4).reshape(4, 1)
+    weights = numpy.ones([4, 1], numpy.float32)
+    received = moe.dispatch(x, ids, weights)
+    received.outputs[:] = 0
+    moe.combine(received, 4)
+    batch = moe.start_dispatch(x, ids, weights)  # In the same memory. With slots its rows leave at once.
+    comm.barrier()
+    if comm.rank == 0:
+        origins = received.origins["token"]
+        origins.setflags(write=True)
+        origins[received.first_rows[0, 1]] = 4711
+        raises(peerbus.Error, "rank 1 sent", batch.finish)
+        return
+
+    def others():
+        rows = batch.finish()
+        rows.outputs[:] = 0
+        moe.combine(rows, 4)
+    raises(peerbus.Refused, "4711", others)
+
+
 def forked_by_handler():
     """A child that a handler forks in a barrier does not take part in it."""
     comm = peerbus.Communicator()
@@ -1208,6 +1349,17 @@ class Tests(unittest.TestCase):
     def test_windows(self):
         for ranks in (1, 2, 3):
             run(ranks, windows)
+
+    def test_log(self):
+        run(2, logged)
+        run(2, logged, hosts=2)
+
+    def test_metrics(self):
+        run(2, measured)
+        run(2, measured, hosts=2)
+
+    def test_distrust(self):
+        run(2, distrusted)
 
     def test_exchanges(self):
         for ranks in (1, 3):

@@ -65,8 +65,6 @@ TEST_CASE("the kernel's notations are read") {
   CHECK(parse_list("0-3,8\n") == std::vector<std::uint32_t>{0, 1, 2, 3, 8});
   CHECK(parse_list("").empty());
   CHECK(parse_list("x").empty());
-  CHECK(chosen_word("always [madvise] never") == "madvise");
-  CHECK(chosen_word("none").empty());
   CHECK(leading_number("  42 kB") == 42);
   CHECK(!leading_number("max"));
   CHECK(!leading_number("-1"));
@@ -83,6 +81,7 @@ TEST_CASE("a machine without any files gives facts without them") {
   const auto memory = collect_memory(root.path());
   CHECK(memory.total == 0);
   CHECK(memory.cgroup_limit == unlimited);
+  CHECK(memory.huge_pages_of_windows.empty());
   CHECK(!memory.dev_shm);
   CHECK(collect_rdma(root.path()).listed.empty());
 }
@@ -102,12 +101,14 @@ TEST_CASE("host, memory, NUMA nodes, caches and devices are read") {
              "MemTotal:       2048 kB\nMemAvailable:   1024 kB\nHugePages_Total:     4\n"
              "HugePages_Free:      3\n");
   root.write("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "always [advise] never deny\n");
+  root.write("/sys/kernel/mm/transparent_hugepage/enabled", "none\n");
   const auto memory = collect_memory(root.path());
   CHECK(memory.total == 2 << 20);
   CHECK(memory.available == 1 << 20);
   CHECK(memory.reserved_huge_pages == 4);
   CHECK(memory.free_huge_pages == 3);
   CHECK(memory.huge_pages_of_windows == "advise");
+  CHECK(memory.huge_pages_of_process.empty());
 
   const std::string first = std::to_string(peerbus::usable_core_numbers().at(0));
   root.write("/proc/cpuinfo", "processor\t: 0\nmodel name\t: A processor\n");

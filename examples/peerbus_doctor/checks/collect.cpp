@@ -21,6 +21,7 @@
 #include <peerbus/core/cgroup.hpp>
 #include <peerbus/core/cores.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/huge_pages.hpp>
 #include <peerbus/core/memory_file.hpp>
 #include <peerbus/core/system_error.hpp>
 #include <peerbus/core/text.hpp>
@@ -196,9 +197,8 @@ memory_facts collect_memory(const std::string& root) {
   memory.total = number("MemTotal") << 10U;
   memory.available = number("MemAvailable") << 10U;
   memory.cgroup_limit = peerbus::cgroup_memory_limit(root);
-  const std::string transparent = root + "/sys/kernel/mm/transparent_hugepage/";
-  memory.huge_pages_of_windows = chosen_word(read_text(transparent + "shmem_enabled"));
-  memory.huge_pages_of_process = chosen_word(read_text(transparent + "enabled"));
+  memory.huge_pages_of_windows = peerbus::huge_pages_of_files(root);
+  memory.huge_pages_of_process = peerbus::huge_pages_of_process(root);
   memory.reserved_huge_pages = number("HugePages_Total");
   memory.free_huge_pages = number("HugePages_Free");
   struct statvfs shm{};

@@ -48,11 +48,4 @@ std::vector<std::uint32_t> parse_list(std::string_view text) {
   return numbers;
 }
 
-std::string chosen_word(std::string_view line) {
-  const auto open = line.find('[');
-  const auto close = line.find(']');
-  if (open == std::string_view::npos || close == std::string_view::npos || close < open) return {};
-  return std::string{line.substr(open + 1, close - open - 1)};
-}
-
 }  // namespace peerbus_doctor

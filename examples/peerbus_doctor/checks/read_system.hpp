@@ -22,8 +22,4 @@ std::optional<std::uint64_t> leading_number(std::string_view text);
 /// which the kernel writes sets of cores.
 std::vector<std::uint32_t> parse_list(std::string_view text);
 
-/// Returns the word in brackets of a line such as "always [madvise] never", by which the kernel
-/// marks a choice. Empty if there is none.
-std::string chosen_word(std::string_view line);
-
 }  // namespace peerbus_doctor

@@ -158,8 +158,9 @@ constexpr memory_map exchange<Transport, Codec, Layout>::map_for(const exchange_
   exchange_config planned = config;
   const auto codec = detail::codec_facts::of<Codec>(config.hidden);
   if constexpr (automatic_layout<Layout>)
-    planned.protocol = detail::chosen_protocol(config, codec, path_name_of(reach), ranks,
-                                               layout.geometry(config, ranks).copies_per_token);
+    planned.protocol = detail::chosen_protocol(
+        config, detail::full_dispatch(config, codec, path_name_of(reach), ranks,
+                                      layout.geometry(config, ranks).copies_per_token));
   return map_of(planned, layout.geometry(planned, ranks), ranks,
                 reach == peer_reach::all ? path_over<peer_reach::all>::needs
                                          : path_over<peer_reach::near>::needs);

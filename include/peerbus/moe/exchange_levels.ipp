@@ -43,9 +43,9 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
     if constexpr (automatic_layout<Layout>) {
       near.protocol = given.protocol;
       near.costs = given.costs;
-      near.protocol =
-          detail::chosen_protocol(near, detail::codec_facts::of<Codec>(near.hidden), "direct",
-                                  members, layout.geometry(near, members).copies_per_token);
+      near.protocol = detail::chosen_protocol(
+          near, detail::full_dispatch(near, detail::codec_facts::of<Codec>(near.hidden), "direct",
+                                      members, layout.geometry(near, members).copies_per_token));
       near.costs = nullptr;
     }
     return near;

@@ -15,6 +15,7 @@
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/log.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/transport/loopback.hpp>
@@ -43,14 +44,22 @@ std::string_view text_or_empty(const char* text) noexcept {
   return text == nullptr ? std::string_view{} : std::string_view{text};
 }
 
-/// Returns the transport that all ranks are to have. Collective.
-std::int32_t agreed_transport(bootstrap& boot, const peerbus_comm_options& options,
-                              deadline until) {
+/// Sets the log and the metrics to those of the environment, unless metrics are there.
+/// Throws: `error` invalid_argument for wrong values.
+void read_environment(const bootstrap& boot, bus_choice& chosen) {
+  chosen.log = stderr_log::from_environment(boot.rank());
+  if (!chosen.counts) chosen.counts = metrics::from_environment(boot);
+}
+
+/// Returns the transport that all ranks are to have, and reads the environment. Collective.
+std::int32_t agreed_transport(bootstrap& boot, const peerbus_comm_options& options, deadline until,
+                              bus_choice& chosen) {
   const auto asked = static_cast<std::size_t>(options.transport);
   const auto objection = objection_of("a transport", [&] {
     if (options.transport < 0 || asked >= names.size())
       throw error{errc::invalid_argument, concat("options.transport is ", options.transport,
                                                  ", expected 0 to ", names.size() - 1)};
+    read_environment(boot, chosen);
   });
   const std::array values{
       declared{"transport", objection ? std::string_view{} : std::string_view{names[asked]}},
@@ -58,6 +67,24 @@ std::int32_t agreed_transport(bootstrap& boot, const peerbus_comm_options& optio
   agree(boot, "the transport of a communicator", values, until, objection);
   if (options.transport != PEERBUS_AUTOMATIC_TRANSPORT) return options.transport;
   return boot.near_ranks().size() == boot.size() ? PEERBUS_UNIFIED_BUS : PEERBUS_PLANES;
+}
+
+/// Describes the transport `name` and why it was chosen.
+std::string describe_choice(const bootstrap& boot, std::string_view name, bool is_automatic) {
+  if (boot.addresses() == address_space::shared)
+    return concat("transport: ", name, ", as the ranks are threads of one process");
+  if (!is_automatic) return concat("transport: ", name, ", as option transport asks");
+  return concat("transport: ", name, ", as ", boot.near_ranks().size(), " of ", boot.size(),
+                " ranks share memory with this one; option transport fixes it");
+}
+
+/// Describes the device by which ranks reach far ones, and why it was chosen.
+std::string describe_device(const network_place& place, std::string_view device) {
+  const bool is_asked = !place.device.empty();
+  const bool is_provider_asked = !place.provider.empty();
+  return concat("device: ", device, ", by ",
+                is_asked || is_provider_asked ? "options " : "the defaults of options ",
+                "provider and device");
 }
 
 /// Returns how long calls that need a peer's calls wait for them: the limit of calls, if that is
@@ -94,12 +121,19 @@ communicator_options options_of(const peerbus_comm_options& given) {
 bus choose_bus(bootstrap& boot, const peerbus_comm_options& options,
                const std::shared_ptr<interruption>& stop, deadline until, bus_choice& chosen) {
   watch_forks();
+  const auto log_transport = [&] {
+    chosen.log(log_level::info, describe_choice(boot, chosen.name,
+                                                options.transport == PEERBUS_AUTOMATIC_TRANSPORT));
+  };
   if (boot.addresses() == address_space::shared) {
     chosen.name = "loopback";
+    read_environment(boot, chosen);
+    log_transport();
     return bus{interruptible<loopback>{loopback{boot}, stop}};
   }
-  const std::int32_t wanted = agreed_transport(boot, options, until);
+  const std::int32_t wanted = agreed_transport(boot, options, until, chosen);
   chosen.name = names[static_cast<std::size_t>(wanted)];
+  log_transport();
   if (wanted == PEERBUS_UNIFIED_BUS) {
     if (boot.near_ranks().size() != boot.size())  // The same on all ranks.
       throw agreed_error{
@@ -124,8 +158,12 @@ bus choose_bus(bootstrap& boot, const peerbus_comm_options& options,
   const network_place place{std::string{text_or_empty(options.provider)},
                             std::string{text_or_empty(options.device)}, stall_timeout_of(options),
                             until};
-  return bus{interruptible<bus>{
-      has_planes ? loaded->make_planes(boot, place) : loaded->make(boot, place), stop}};
+  std::string device;
+  any_transport made =
+      has_planes ? loaded->make_planes(boot, place, device) : loaded->make(boot, place, device);
+  // Planes whose ranks are all near have none.
+  if (!device.empty()) chosen.log(log_level::info, describe_device(place, device));
+  return bus{interruptible<bus>{std::move(made), stop}};
 }
 
 }  // namespace peerbus::c_library

@@ -26,6 +26,7 @@
 #include <peerbus/bootstrap/tcp_settings.hpp>
 #include <peerbus/bootstrap/threads.hpp>
 #include <peerbus/bootstrap/with_vacancies.hpp>
+#include <peerbus/communicator/log_choices.hpp>
 #include <peerbus/communicator/survivors.hpp>
 #include <peerbus/core/rank.hpp>
 
@@ -96,15 +97,18 @@ peerbus_code run(peerbus_rank_function body, void* context, const peerbus_comm_o
 }
 
 /// Makes a communicator with the options that `read()` returns, over the bootstrap that
-/// `make(deadline)` returns.
+/// `make(deadline)` returns. `*whole` is the group of which it is a subgroup, unless `whole` is
+/// null.
 template <class Read, class Make>
-peerbus_code make_comm(peerbus_comm** comm, Read&& read, Make&& make) {
+peerbus_code make_comm(peerbus_comm** comm, Read&& read, Make&& make,
+                       group* const* whole = nullptr) {
   return guarded([&] {
     require_result(comm, "comm");
     const peerbus_comm_options given = read();
     std::unique_ptr<bootstrap> boot = make(rendezvous_deadline(given));
-    *comm =
-        std::make_unique<peerbus_comm>(std::make_shared<group>(std::move(boot), given)).release();
+    auto made =
+        std::make_shared<group>(std::move(boot), given, whole == nullptr ? nullptr : *whole);
+    *comm = std::make_unique<peerbus_comm>(std::move(made)).release();
   });
 }
 
@@ -181,26 +185,38 @@ std::int32_t let_python_handle_signals(void* context) {
 
 }  // namespace
 
-group::group(std::unique_ptr<bootstrap> boot, const peerbus_comm_options& options)
-    : group{*boot, options, std::move(boot)} {}
+group::group(std::unique_ptr<bootstrap> boot, const peerbus_comm_options& options,
+             const group* whole)
+    : group{*boot, options, std::move(boot), whole} {}
 
-group::group(bootstrap& boot, const peerbus_comm_options& options, std::unique_ptr<bootstrap> own)
+group::group(bootstrap& boot, const peerbus_comm_options& options, std::unique_ptr<bootstrap> own,
+             const group* whole)
     : own_{std::move(own)},
       provider_{options.provider == nullptr ? "" : options.provider},
       device_{options.device == nullptr ? "" : options.device},
       options_{options},
+      chosen_{.of_host = nullptr,
+              .log = {},
+              .counts = whole != nullptr && whole->counting_ ? whole->chosen_.counts : nullptr},
       comm{choose_bus(boot, options, stop_, rendezvous_deadline(options), chosen_),
            options_of(options)} {
   options_.provider = provider_.c_str();
   options_.device = device_.c_str();
+  if (log()) log_choices(comm, log());
   if (value_of("PEERBUS_PROBES") != nullptr) add_probes(comm.members()->listeners());
-  const char* const folder = value_of("PEERBUS_TRACE");
-  if (folder == nullptr) return;
-  start_trace(0, rendezvous_deadline(options));
-  trace_path_ = trace_file_in(folder);
+  if (const char* const folder = value_of("PEERBUS_TRACE"); folder != nullptr) {
+    start_trace(0, rendezvous_deadline(options));
+    trace_path_ = trace_file_in(folder);
+  }
+  start_counting(boot, whole);  // The last, because it leaves a listener that only ~group removes.
 }
 
 group::~group() {
+  if (counting_ && has_own_metrics_) {
+    chosen_.counts->set_view(comm.view().number());
+    chosen_.counts->try_write();
+  }
+  stop_counting();
   if (!trace_ || trace_path_.empty()) return;
   try {
     trace_->write(trace_path_, deadline::after(std::chrono::seconds{10}));
@@ -208,6 +224,26 @@ group::~group() {
     std::fprintf(stderr, "peerbus: the trace %s has not the events of all ranks: %s\n",
                  trace_path_.c_str(), problem.what());
   }
+}
+
+void group::start_counting(const bootstrap& boot, const group* whole) {
+  if (!chosen_.counts) return;
+  const counting_listener* const of_whole = whole == nullptr ? nullptr : whole->counting_.get();
+  has_own_metrics_ = of_whole == nullptr;
+  std::vector<rank_id> numbers;
+  if (of_whole != nullptr) {
+    numbers.reserve(comm.size());
+    for (const rank_id rank : comm.ranks())
+      numbers.push_back(of_whole->number_of(boot.parent_rank(rank)));
+  }
+  counting_ = std::make_unique<counting_listener>(chosen_.counts, std::move(numbers));
+  comm.members()->listeners().add(*counting_);
+}
+
+void group::stop_counting() noexcept {
+  if (!counting_) return;
+  comm.members()->listeners().remove(*counting_);
+  counting_.reset();
 }
 
 void group::start_trace(std::size_t events, deadline until) {
@@ -291,18 +327,21 @@ peerbus_code peerbus_comm_subgroup(peerbus_comm* parent, const uint64_t* ranks, 
                                    const peerbus_comm_options* options, peerbus_comm** comm) {
   group* members_of_parent = nullptr;
   const auto read = [&] { return read_part_options(parent, options, members_of_parent); };
-  return make_comm(comm, read, [&](peerbus::deadline until) {
-    group& parents = *members_of_parent;
-    std::vector<peerbus::rank_id> members;
-    require(ranks != nullptr || count == 0, "ranks is NULL");
-    // A list that is longer than the parent has a bad entry by then, which all ranks refuse.
-    const std::uint64_t looked_at = std::min<std::uint64_t>(count, parents.comm.size() + 1);
-    members.reserve(looked_at);
-    for (std::uint64_t i = 0; i < looked_at; ++i) members.push_back(rank_named(ranks[i]));
-    // Early ranks wait here, where a program can end the wait. A bootstrap cannot.
-    parents.comm.barrier(until);
-    return parents.boot().subgroup(members, until);
-  });
+  return make_comm(
+      comm, read,
+      [&](peerbus::deadline until) {
+        group& parents = *members_of_parent;
+        std::vector<peerbus::rank_id> members;
+        require(ranks != nullptr || count == 0, "ranks is NULL");
+        // A list that is longer than the parent has a bad entry by then, which all ranks refuse.
+        const std::uint64_t looked_at = std::min<std::uint64_t>(count, parents.comm.size() + 1);
+        members.reserve(looked_at);
+        for (std::uint64_t i = 0; i < looked_at; ++i) members.push_back(rank_named(ranks[i]));
+        // Early ranks wait here, where a program can end the wait. A bootstrap cannot.
+        parents.comm.barrier(until);
+        return parents.boot().subgroup(members, until);
+      },
+      &members_of_parent);
 }
 
 peerbus_code peerbus_run_threads(uint64_t ranks, peerbus_rank_function body, void* context,
@@ -428,9 +467,11 @@ peerbus_code peerbus_comm_survivors(peerbus_comm* parent, const peerbus_comm_opt
                                     peerbus_comm** comm) {
   group* members_of_parent = nullptr;
   const auto read = [&] { return read_part_options(parent, options, members_of_parent); };
-  return make_comm(comm, read, [&](peerbus::deadline until) {
+  const peerbus_code code = make_comm(comm, read, [&](peerbus::deadline until) {
     return peerbus::survivors(members_of_parent->comm, until);
   });
+  if (code == PEERBUS_OK) members_of_parent->stop_counting();
+  return code;
 }
 
 peerbus_code peerbus_comm_with_vacancies(const peerbus_place* place, const uint64_t* ranks,
@@ -466,7 +507,9 @@ peerbus_code peerbus_comm_admit(peerbus_comm* parent, const peerbus_place* place
           return std::make_unique<peerbus_comm>(std::make_shared<group>(std::move(boot), given));
         },
         rendezvous_deadline(given));
-    if (made) *comm = made->release();
+    if (!made) return;
+    members->stop_counting();
+    *comm = made->release();
   });
 }
 

@@ -13,6 +13,7 @@
 
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/log.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
@@ -116,6 +117,7 @@ struct exchange_request {
   std::size_t alignment;
   bool zero_gaps;
   deadline until;
+  const stderr_log& log;
 };
 
 /// Collective: makes an exchange with one codec and the layout of `request`. Throws: `error`, also

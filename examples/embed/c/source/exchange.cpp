@@ -18,11 +18,10 @@ namespace peerbus::c_library {
 
 namespace {
 
-exchange_request request_of(communicator<bus>& comm, const peerbus_exchange_config& given,
-                            deadline until) {
+exchange_request request_of(group& members, const peerbus_exchange_config& given, deadline until) {
   exchange_request request{
-      comm, {}, given.layout, std::max<std::size_t>(given.alignment, 1), given.zero_gaps != 0,
-      until};
+      members.comm,         {},    given.layout, std::max<std::size_t>(given.alignment, 1),
+      given.zero_gaps != 0, until, members.log()};
   moe::exchange_config& config = request.config;
   config.hidden = given.hidden;
   config.top_k = given.top_k;
@@ -34,6 +33,7 @@ exchange_request request_of(communicator<bus>& comm, const peerbus_exchange_conf
   config.note_bytes = given.note_bytes;
   config.relay = relay_of(given.relay);
   config.same_bits = given.same_bits != 0;
+  config.distrust_peers = given.distrust_peers != 0;
   if (given.stream_from != PEERBUS_STREAM_DEFAULT) config.stream_from = given.stream_from;
   return request;
 }
@@ -90,7 +90,7 @@ peerbus_code peerbus_exchange_create(peerbus_comm* comm, const peerbus_exchange_
     const auto& members = usable(comm, "communicator").members;
     const auto given = read_struct(config, "config", offsetof(peerbus_exchange_config, same_bits));
     const auto make = function_of(given.codec);
-    auto request = request_of(members->comm, given, deadline_of(members->comm, timeout_ns));
+    auto request = request_of(*members, given, deadline_of(members->comm, timeout_ns));
     auto calls = call_or_refuse([&] { read_experts(given, members->comm.size(), request.config); },
                                 [&] {
                                   request.config.experts_of_rank = {};

@@ -19,6 +19,7 @@
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/log_choices.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/per_batch.hpp>
 #include <peerbus/moe/received.hpp>
@@ -45,7 +46,9 @@ class exchange_of final : public erased_exchange {
   exchange_of(const exchange_request& request, Layout layout)
       : erased_exchange{request.comm, request.config.in_flight},
         moe_{request.comm, request.config, Codec{}, layout, request.until},
-        rows_{std::vector<std::optional<received_type>>(moe_.config().in_flight)} {}
+        rows_{std::vector<std::optional<received_type>>(moe_.config().in_flight)} {
+    if (request.log) moe::log_choices(request.comm, moe_, request.config, request.log);
+  }
 
   peerbus_received dispatch(const peerbus_dispatch_args& args) override {
     const dispatch_input in = read_input(args, moe_.config(), sizeof(token), ranks());

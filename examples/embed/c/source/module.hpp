@@ -30,13 +30,18 @@ struct module {
   /// That of the library and of the module must be equal. It changes with these structures.
   static constexpr std::uint64_t expected_build = std::uint64_t{PEERBUS_VERSION_MAJOR} << 40 |
                                                   std::uint64_t{PEERBUS_VERSION_MINOR} << 32 |
-                                                  std::uint64_t{PEERBUS_VERSION_PATCH} << 24 | 1;
+                                                  std::uint64_t{PEERBUS_VERSION_PATCH} << 24 | 2;
   std::uint64_t build = expected_build;
 
   std::unique_ptr<bootstrap> (*meet)(const tcp_settings& settings, deadline until) = nullptr;
   std::unique_ptr<bootstrap> (*meet_by_environment)(deadline until) = nullptr;
-  any_transport (*make)(bootstrap& boot, const network_place& place) = nullptr;
-  any_transport (*make_planes)(bootstrap& boot, const network_place& place) = nullptr;
+  ///@{
+  /// Makes a transport, and sets `device` to a description of its device; of planes whose ranks are
+  /// all near, to nothing.
+  any_transport (*make)(bootstrap& boot, const network_place& place, std::string& device) = nullptr;
+  any_transport (*make_planes)(bootstrap& boot, const network_place& place,
+                               std::string& device) = nullptr;
+  ///@}
 };
 
 /// A module that this process can load.

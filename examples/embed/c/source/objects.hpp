@@ -17,6 +17,7 @@
 #include <peerbus/communicator/admission.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/log.hpp>
 #include <peerbus/trace/job_trace.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/window.hpp>
@@ -24,6 +25,7 @@
 #include "choose_bus.hpp"
 #include "failure.hpp"
 #include "interruptible.hpp"
+#include "metrics.hpp"
 #include "stage.hpp"
 
 /// The objects behind the handles.
@@ -32,14 +34,16 @@ namespace peerbus::c_library {
 /// The communicator that the objects of a group share, with what it stands on.
 class group {
  public:
-  /// Collective: makes the communicator of `boot`, which it keeps.
-  group(std::unique_ptr<bootstrap> boot, const peerbus_comm_options& options);
+  /// Collective: makes the communicator of `boot`, which it keeps. If it is a subgroup of `whole`,
+  /// it counts in the metrics of that group.
+  group(std::unique_ptr<bootstrap> boot, const peerbus_comm_options& options,
+        const group* whole = nullptr);
   /// Collective: makes the communicator of `boot`, which outlives the group, or is its own.
   group(bootstrap& boot, const peerbus_comm_options& options,
-        std::unique_ptr<bootstrap> own = nullptr);
+        std::unique_ptr<bootstrap> own = nullptr, const group* whole = nullptr);
   group(const group&) = delete;
   group& operator=(const group&) = delete;
-  /// Writes the trace that the environment asks for.
+  /// Writes the metrics and the trace that the environment asks for.
   ~group();
 
  private:
@@ -62,6 +66,17 @@ class group {
   }
   /// Returns the name of the transport.
   [[nodiscard]] const char* transport_name() const noexcept { return chosen_.name; }
+  /// Returns the log that the environment asked for when the group was made.
+  [[nodiscard]] const stderr_log& log() const noexcept { return chosen_.log; }
+  /// Writes the metrics in which the group counts, if it does and the file is a second old.
+  void write_metrics_if_due() noexcept {
+    if (!counting_) return;
+    if (has_own_metrics_) chosen_.counts->set_view(comm.view().number());
+    chosen_.counts->write_if_due();
+  }
+  /// Counts no more events, and writes no more metrics: another group takes the file. No operation
+  /// runs.
+  void stop_counting() noexcept;
   /// Returns the options that the group was made with.
   [[nodiscard]] const peerbus_comm_options& options() const noexcept { return options_; }
   /// Collective: makes the stage that windows of this group need, unless it is there. Returns it,
@@ -93,6 +108,11 @@ class group {
   [[nodiscard]] interruption& stop() noexcept { return *stop_; }
 
  private:
+  /// Begins to count in the metrics that were chosen, as ranks of `whole` unless that is null.
+  void start_counting(const bootstrap& boot, const group* whole);
+
+  std::unique_ptr<counting_listener> counting_;  ///< null if no metrics are asked for
+  bool has_own_metrics_ = false;                 ///< no group that this is a part of has them
   std::optional<stage> stage_;
   std::optional<admission> admission_;
   launch_settings place_;
@@ -137,8 +157,9 @@ Object& shared(Object* handle, std::string_view name) {
   return *handle;
 }
 
-/// Returns the object of a handle, which serves this call alone until the call ends. Throws:
-/// `error` invalid_argument if it cannot be used, or if another call uses it.
+/// Returns the object of a handle, which serves this call alone until the call ends, and writes the
+/// metrics of its group if that is due. Throws: `error` invalid_argument if it cannot be used, or
+/// if another call uses it.
 template <class Object>
 Object& usable(Object* handle, std::string_view name) {
   Object& found = shared(handle, name);
@@ -147,6 +168,7 @@ Object& usable(Object* handle, std::string_view name) {
                 concat("the ", name,
                        " is in another call; expected one call at a time, or an object for "
                        "each thread")};
+  found.members->write_metrics_if_due();
   return found;
 }
 

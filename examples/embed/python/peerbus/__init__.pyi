@@ -263,7 +263,8 @@ class Exchange:
                  alignment: int = 1, attachments: Sequence[Any] = (), relay: str = 'never',
                  same_bits: bool = False, timeout: Optional[float] = None,
                  physical_to_logical: Any = None, experts_of_rank: Any = None,
-                 replicas: Union[str, ReplicaChoice] = 'nearest') -> None: ...
+                 replicas: Union[str, ReplicaChoice] = 'nearest',
+                 distrust_peers: bool = False) -> None: ...
     def install_experts(self, physical_to_logical: Any,
                         replicas: Union[str, ReplicaChoice, None] = None,
                         timeout: Optional[float] = None) -> None: ...

@@ -122,7 +122,8 @@ class Exchange(c.Object):
     `codec` is one of `peerbus.CODECS`, `layout` one of `peerbus.LAYOUTS`. `attachments` are the bytes
     per token of up to four further tensors. `relay` is one of `peerbus.RELAYS`: whether a token for
     several ranks of another host crosses once, and is handed on there. On one host "always" is refused.
-    `same_bits` refuses what would let a token's result depend on other ranks or tokens.
+    `same_bits` refuses what would let a token's result depend on other ranks or tokens. `distrust_peers`
+    checks every number that other ranks write before it is used: docs/security.md.
 
     `physical_to_logical` is the expert at each place, -1 for none, numbered through the ranks: a row of the
     physical_to_logical_map of EPLB, vLLM or SGLang. An expert has one or more places, its replicas, at
@@ -133,7 +134,8 @@ class Exchange(c.Object):
 
     def __init__(self, comm, *, experts, hidden, top_k, max_tokens, codec="bf16", layout="compact",
                  in_flight=1, alignment=1, attachments=(), relay="never", same_bits=False,
-                 timeout=None, physical_to_logical=None, experts_of_rank=None, replicas="nearest"):
+                 timeout=None, physical_to_logical=None, experts_of_rank=None, replicas="nearest",
+                 distrust_peers=False):
         self.codec, self.hidden, self.top_k = codec, hidden, top_k
         self.attachments = list(attachments) + [0] * (4 - len(attachments))
         if len(attachments) > 4:
@@ -143,7 +145,7 @@ class Exchange(c.Object):
             experts=experts, hidden=hidden,
             top_k=top_k, max_tokens=max_tokens, in_flight=in_flight, alignment=alignment,
             relay=c.place("relay", relay, RELAYS), same_bits=int(same_bits),
-            attachments=(ctypes.c_uint64 * 4)(
+            distrust_peers=int(distrust_peers), attachments=(ctypes.c_uint64 * 4)(
                 *[c.number(nbytes, "attachments") for nbytes in self.attachments]))
         # What the library may still read, by ticket, even if nobody finishes the batch.
         self._size, self._sent = comm.size, {}

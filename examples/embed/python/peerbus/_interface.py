@@ -91,7 +91,7 @@ class ExchangeConfig(Struct):
                 ("note_bytes", c_uint64), ("physical_to_logical", c_void_p),
                 ("stream_from", c_uint64), ("same_bits", c_uint32), ("reserved", c_uint32),
                 ("physical_experts", c_uint64), ("experts_of_rank", c_void_p),
-                ("replicas", c_void_p)]
+                ("replicas", c_void_p), ("distrust_peers", c_uint32), ("reserved_too", c_uint32)]
 
 
 class DispatchArgs(Struct):

@@ -20,19 +20,30 @@
 
 namespace peerbus::moe::detail {
 
-/// Returns the protocol of an exchange with a layout that can have either: that of `config`, or the
-/// cheaper one. `copies` are the most rows that a token becomes.
-constexpr dispatch_protocol chosen_protocol(const exchange_config& config, const codec_facts& codec,
-                                            std::string_view path, std::size_t ranks,
-                                            std::size_t copies) {
-  if (config.protocol != dispatch_protocol::automatic) return config.protocol;
+/// Returns the size of a full dispatch. `copies` are the most rows that a token becomes.
+constexpr dispatch_size full_dispatch(const exchange_config& config, const codec_facts& codec,
+                                      std::string_view path, std::size_t ranks,
+                                      std::size_t copies) noexcept {
   // Products in floating point, because an impossible configuration is only refused later.
   const double rows = static_cast<double>(config.max_tokens) * static_cast<double>(copies);
   const double row_bytes =
       static_cast<double>(codec.format.row_bytes) + static_cast<double>(codec.format.scale_bytes);
-  const dispatch_size size{path, ranks, rows, row_bytes / 1024};
-  return config.costs == nullptr ? estimate_from(assumed_costs(path), size).cheaper()
-                                 : estimate_protocols(*config.costs, size).cheaper();
+  return {path, ranks, rows, row_bytes / 1024};
+}
+
+/// Estimates the protocols for a dispatch of `size` from `costs`, or those that the library assumes
+/// if it is null.
+constexpr protocol_estimate estimate_by(const cost_table* costs, const dispatch_size& size) {
+  return costs == nullptr ? estimate_from(assumed_costs(size.path), size)
+                          : estimate_protocols(*costs, size);
+}
+
+/// Returns the protocol of an exchange with a layout that can have either: that of `config`, or the
+/// cheaper one for dispatches of `full`.
+constexpr dispatch_protocol chosen_protocol(const exchange_config& config,
+                                            const dispatch_size& full) {
+  if (config.protocol != dispatch_protocol::automatic) return config.protocol;
+  return estimate_by(config.costs, full).cheaper();
 }
 
 /// Compares a configuration with those of the other ranks. Collective. `alignment` is that of the
@@ -71,7 +82,8 @@ exchange_config agreed_config(rank_group& group, const bootstrap& boot,
   exchange_config agreed = config;
   agreed.protocol = only_protocol_of<Layout>;
   if constexpr (automatic_layout<Layout>)
-    agreed.protocol = chosen_protocol(config, codec, path, group.size(), geometry.copies_per_token);
+    agreed.protocol = chosen_protocol(
+        config, full_dispatch(config, codec, path, group.size(), geometry.copies_per_token));
   agree_on(group, config, codec, layout_facts::of(layout, agreed.protocol), geometry.alignment,
            agreed.protocol, until);
   agreed.stream_from = stream_from(config, group.size(), ranks_per_core(boot));

@@ -13,7 +13,19 @@
 extern "C" {
 #endif
 
-/** A group of ranks that share windows, exchanges and teams. */
+/**
+ * A group of ranks that share windows, exchanges and teams. When one is made, it reads two variables of
+ * the environment, which each rank has for itself. A wrong value is refused on all ranks.
+ *
+ * PEERBUS_LOG=info or debug: the communicator and its exchanges write to stderr what they choose when they
+ * are made, as `peerbus[3] info: protocol: ...` for rank 3.
+ *
+ * PEERBUS_METRICS=/some/path/{rank}.prom: the communicator counts the operations, bytes, waits and
+ * refusals of this rank, those of its subgroups included, and writes them to that file in the text form
+ * of Prometheus. It replaces the file when it is made and destroyed, and when a call of the rank begins and
+ * the last file is a second old. Two communicators with one file overwrite each other's. Cost: two clock
+ * reads and some atomic additions for each operation and wait; once a second a small file.
+ */
 typedef struct peerbus_comm peerbus_comm;
 
 /** What the memory of peers is. */

@@ -105,6 +105,10 @@ typedef struct peerbus_exchange_config {
                                         equally. Read only by peerbus_exchange_create */
   const peerbus_replica_choice *replicas; /**< NULL: PEERBUS_REPLICA_NEAREST. Read only by
                                                peerbus_exchange_create */
+  uint32_t distrust_peers;    /**< 1: checks every number that other ranks write before it is used. If one
+                                   is wrong, the call gives PEERBUS_MISMATCH, and PEERBUS_REFUSED on the
+                                   other ranks (docs/security.md) */
+  uint32_t reserved_too;      /**< 0 */
 } peerbus_exchange_config;
 
 /**

@@ -13,7 +13,8 @@ peerbus::fabric_options options_of(const peerbus::c_library::network_place& plac
   return options;
 }
 
-using functions = peerbus::c_library::network_module<peerbus::fabric, options_of>;
+using functions = peerbus::c_library::network_module<peerbus::fabric, options_of,
+                                                     &peerbus::fabric::describe_provider>;
 
 }  // namespace
 

@@ -12,7 +12,8 @@ peerbus::verbs_options options_of(const peerbus::c_library::network_place& place
   return options;
 }
 
-using functions = peerbus::c_library::network_module<peerbus::verbs, options_of>;
+using functions =
+    peerbus::c_library::network_module<peerbus::verbs, options_of, &peerbus::verbs::describe_port>;
 
 }  // namespace
 

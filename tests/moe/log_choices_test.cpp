@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+// ctest: tsan
+#include <unistd.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/log_choices.hpp>
+#include <peerbus/core/cost_table.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/huge_pages.hpp>
+#include <peerbus/core/log.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/unique_fd.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/log_choices.hpp>
+#include <peerbus/transport/loopback.hpp>
+
+#include "support/indirect.hpp"
+#include "support/ranks.hpp"
+#include "support/two_level_check.hpp"
+
+// What communicators and exchanges say of their choices.
+
+namespace log_choices_test {
+
+namespace {
+
+using peerbus::errc;
+using peerbus::log_level;
+using peerbus::rank_id;
+using peerbus::stderr_log;
+using peerbus::codec::int8_per_token;
+using peerbus::moe::exchange_config;
+namespace moe = peerbus::moe;
+
+constexpr exchange_config config{.experts = 8, .hidden = 64, .top_k = 2, .max_tokens = 16};
+
+/// A sink that keeps lines.
+struct kept_lines {
+  void operator()(log_level level, std::string_view line) {
+    text += peerbus::concat(describe(level), ": ", line, "\n");
+  }
+  /// Requires that the lines are those that begin so, in this order.
+  void expect(const std::vector<std::string_view>& begins) const {
+    std::string_view left = text;
+    for (const std::string_view begin : begins) {
+      if (!left.starts_with(begin)) test::fail("said '", left, "', expected '", begin, "'");
+      left.remove_prefix(left.find('\n') + 1);
+    }
+    test::expect_equal(left, "", "lines that nobody expected");
+  }
+  std::string text;
+};
+
+template <class Layout>
+kept_lines lines_of(auto& comm, const exchange_config& asked, Layout layout) {
+  const moe::exchange made{comm, asked, int8_per_token{}, layout};
+  kept_lines lines;
+  moe::log_choices(comm, made, asked, lines);
+  return lines;
+}
+
+/// Returns what stderr gets from `body`.
+template <class Body>
+std::string written_by(Body&& body) {
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe(ends.data()) == 0);
+  const peerbus::unique_fd kept{::dup(STDERR_FILENO)};
+  REQUIRE(::dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+  body();
+  ::dup2(kept.get(), STDERR_FILENO);
+  ::close(ends[1]);
+  std::array<char, 4096> text{};
+  const auto bytes = ::read(ends[0], text.data(), text.size());
+  ::close(ends[0]);
+  return {text.data(), static_cast<std::size_t>(bytes)};
+}
+
+}  // namespace
+
+TEST_CASE("a communicator tells reach, pages and waits") {
+  const auto run = []<class Transport>(std::string_view reach) {
+    return test::threads_over<Transport>::run(2, [&](auto& comm) {
+      kept_lines lines;
+      log_choices(comm, lines);
+      const std::string pages = peerbus::concat("enabled is '", peerbus::huge_pages_of_process());
+      lines.expect({reach, "info: huge pages: ", "debug: waits: "});
+      test::expect(lines.text.find(pages) != std::string::npos, "the rule of pages in ",
+                   lines.text);
+    });
+  };
+  CHECK(run.operator()<peerbus::loopback>(
+            "info: reach: loads and stores reach the windows of all ranks, 2") == 0);
+  CHECK(run.operator()<test::indirect<peerbus::loopback>>(
+            "info: reach: requests reach the windows of all ranks, 2") == 0);
+}
+
+TEST_CASE("an exchange tells its protocol, stores and levels, with the reason") {
+  const int worst_status = test::threads_over<peerbus::loopback>::run(2, [](auto& comm) {
+    const std::string_view memory = "debug: memory: ";
+    const std::string_view rows = "debug: rows: path direct, row arithmetic of ";
+    const std::string_view stores = "info: stores: past the caches for batches of ";
+    const std::string_view one_level = "info: relay: one level, as asked; option relay is never";
+    lines_of(comm, config, moe::compact{})
+        .expect({"info: protocol: counts_first, which is that of layout compact; ", stores,
+                 one_level, memory, rows});
+
+    exchange_config asked = config;
+    asked.stream_from = moe::never_stream;
+    asked.protocol = moe::dispatch_protocol::counts_first;
+    lines_of(comm, asked, moe::automatic{})
+        .expect({"info: protocol: counts_first, as option protocol asks",
+                 "info: stores: through the caches, as option stream_from asks", one_level, memory,
+                 rows});
+
+    asked = config;
+    asked.relay = moe::relay::automatic;
+    asked.stream_from = 4096;
+    lines_of(comm, asked, moe::automatic{})
+        .expect({"info: protocol: one_phase, as for 32 rows of 68 bytes to 2 ranks counts_first "
+                 "takes 1600 ns and one_phase 1280 ns by the costs that the library assumes; ",
+                 "info: stores: past the caches for batches of 4096 bytes and more, as option",
+                 "info: relay: one level, as no rank is far; option relay is automatic", memory,
+                 rows});
+
+    peerbus::cost_table costs;
+    costs.set("moe.direct.slot_row_us", 1);
+    asked.costs = &costs;
+    lines_of(comm, asked, moe::automatic_by_rank{})
+        .expect({"info: protocol: counts_first, as for 32 rows of 68 bytes to 2 ranks counts_first "
+                 "takes 1600 ns and one_phase 32000 ns by option costs; ",
+                 stores, "info: relay: one level", memory, rows});
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("an exchange that relays tells it") {
+  using hosts = test::on_hosts<peerbus::loopback, test::indirect<peerbus::loopback>>;
+  test::pretended = {2, false};
+  const int worst_status = test::threads_over<hosts>::run(4, [](auto& comm) {
+    exchange_config asked = config;
+    asked.relay = moe::relay::always;
+    const auto lines = lines_of(comm, asked, moe::automatic{});
+    lines.expect({"info: protocol: ", "info: stores: past the caches for batches of ",
+                  "info: relay: two levels, as asked, ", "debug: relay always: two levels, ",
+                  "debug: memory: ", "debug: rows: path mixed, "});
+    for (const std::string_view part :
+         {"cheaper within a group", "ns with two; option relay is always"})
+      test::expect(lines.text.find(part) != std::string::npos, part, " in ", lines.text);
+    test::expect(lines.text.find("measured") == std::string::npos, "no trials");
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("the environment says what is written to stderr") {
+  const auto say = [] {
+    const auto log = stderr_log::from_environment(rank_id{3});
+    log(log_level::info, "one");
+    log(log_level::debug, "two");
+  };
+  // The first line is not the log's, so that there is something to read.
+  const auto written = [&](const char* value) {
+    ::setenv("PEERBUS_LOG", value, 1);
+    return written_by([&] {
+      static_cast<void>(::write(STDERR_FILENO, "-\n", 2));
+      say();
+    });
+  };
+  CHECK(written("info") == "-\npeerbus[3] info: one\n");
+  CHECK(written("debug") == "-\npeerbus[3] info: one\npeerbus[3] debug: two\n");
+  CHECK(written("") == "-\n");
+  ::setenv("PEERBUS_LOG", "warn", 1);
+  test::expect_error(errc::invalid_argument, {"PEERBUS_LOG is 'warn', expected info or debug"},
+                     say);
+  ::unsetenv("PEERBUS_LOG");
+  CHECK(!stderr_log::from_environment(rank_id{3}));
+}
+
+}  // namespace log_choices_test
