@@ -53,6 +53,8 @@ template <rank_function F>
 ///
 /// Ordering: what the contract promises and no more, if the options have a `jitter`.
 ///
+/// Leaving: the destructor waits until everything is delivered.
+///
 /// Time: puts, gets and signals take the rank the time that the platform's costs say, and each look
 /// at a signal; `advance` charges everything else.
 ///
@@ -173,7 +175,7 @@ class simulated {
   std::uint32_t message_to(rank_id peer, const window& memory, detail::message_kind kind) noexcept;
 
   bootstrap* boot_;
-  detail::simulation* world_;
+  std::unique_ptr<detail::simulation, detail::deliver_all> world_;
   std::vector<std::uint32_t> fibres_;  ///< by rank, from the latest window; empty before the first
 };
 

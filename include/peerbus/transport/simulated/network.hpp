@@ -39,6 +39,11 @@ struct sim_message {
   std::uint64_t value = 0;          ///< of the signal, or the addend
   std::uint64_t* result = nullptr;  ///< of `fetch_add`
   bool* done = nullptr;             ///< set when an answer is there
+
+  /// Returns whether it has bytes that a later signal follows.
+  [[nodiscard]] bool is_put() const noexcept {
+    return kind == message_kind::put && !pieces.empty();
+  }
 };
 
 /// The messages of a simulation, their ways through ports, and what they do at either end.
@@ -129,7 +134,7 @@ inline void network::send(std::uint32_t number) {
   sim_message& sent = *pool_[number];
   sent.is_carried = sent.bytes <= options_.most_carried_bytes;
   sim_pair& pair = pair_of(sent.from, sent.to);
-  sent.epoch = pair.add(!sent.pieces.empty(), sent.has_signal);
+  sent.epoch = pair.add(sent.is_put(), sent.has_signal);
   pair.note_sent();
   ++undelivered_[sent.from];
   ++messages_sent_;
@@ -198,7 +203,7 @@ inline void network::deliver(std::uint32_t number) {
   const std::uint32_t from = here.from;
   const std::uint32_t to = here.to;
   sim_pair& pair = pair_of(from, to);
-  if (!here.pieces.empty()) pair.deliver_put(here.epoch);
+  if (here.is_put()) pair.deliver_put(here.epoch);
   if (here.has_signal)
     pair.deliver_signal(here.epoch, number);
   else

@@ -42,6 +42,20 @@ struct simulation {
   network messages;
 };
 
+/// Waits until all that the calling rank has sent is delivered: what it tells its peers before it
+/// leaves must not come after the news that it left.
+struct deliver_all {
+  void operator()(simulation* running) const noexcept {
+    if (running != simulation::of_thread()) return;
+    scheduler& clock = running->clock;
+    const auto is_quiet = [running, own = clock.current()] {
+      return running->messages.is_quiet(own);
+    };
+    while (!is_quiet() && clock.block(is_quiet, end_of_time) != scheduler::wake::hopeless) {
+    }
+  }
+};
+
 /// The lock of a world of fibres, which one thread runs, and how they wait in its allgather.
 class fibre_gate {
  public:
