@@ -105,15 +105,29 @@ class simulated {
     if (auto* const world = detail::simulation::of_thread())
       world->clock.charge(detail::picoseconds(static_cast<double>(span.count())));
   }
+  /// Lets the calling rank encode so many tokens, by `simulated_costs::token_ns`.
+  static void advance_tokens(std::size_t count) noexcept {
+    if (auto* const world = detail::simulation::of_thread())
+      world->clock.charge(
+          detail::picoseconds(world->options.platform.costs.token_ns * static_cast<double>(count)));
+  }
   /// Returns the virtual time of the calling rank since the simulation began.
   [[nodiscard]] static std::chrono::nanoseconds now() noexcept {
     auto* const world = detail::simulation::of_thread();
     return std::chrono::nanoseconds{world == nullptr ? 0 : world->clock.time() / 1000};
   }
-  /// Returns the bytes that all ranks have sent, and the messages: puts, runs of puts, gets and
-  /// signals.
-  [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return messages().bytes_sent(); }
-  [[nodiscard]] std::uint64_t messages_sent() const noexcept { return messages().messages_sent(); }
+  ///@{
+  /// Returns the bytes that all ranks have sent so far, rows that are not carried included, and the
+  /// messages: puts, runs of puts, gets and signals.
+  [[nodiscard]] static std::uint64_t bytes_sent() noexcept {
+    auto* const world = detail::simulation::of_thread();
+    return world == nullptr ? 0 : world->messages.bytes_sent();
+  }
+  [[nodiscard]] static std::uint64_t messages_sent() noexcept {
+    auto* const world = detail::simulation::of_thread();
+    return world == nullptr ? 0 : world->messages.messages_sent();
+  }
+  ///@}
 
   ///@{
   /// A call of the concept `transport`, which states its contract.
