@@ -25,7 +25,6 @@ enum class message_kind : std::uint8_t { put, get, got, add, added };
 /// A message: a put, a signal or both; or a request and its answer. `from` sends it.
 struct sim_message {
   message_kind kind = message_kind::put;
-  bool is_carried = true;   ///< its bytes travel
   bool has_signal = false;  ///< it raises `word` to `value`
   std::uint32_t from = 0;
   std::uint32_t to = 0;
@@ -89,6 +88,9 @@ class network final : public scheduler::event_target {
     const virtual_time most = picoseconds(static_cast<double>(options_.jitter.count()));
     return most == 0 ? 0 : static_cast<virtual_time>(random_() % static_cast<std::uint64_t>(most));
   }
+  [[nodiscard]] bool is_carried(const put_piece& piece) const noexcept {
+    return piece.source.size() <= options_.most_carried_bytes;
+  }
   void read_sources(sim_message& leaving);
   void deliver(std::uint32_t number);
   void deliver_signals(sim_pair& pair);
@@ -132,7 +134,6 @@ inline void network::release(std::uint32_t number) {
 
 inline void network::send(std::uint32_t number) {
   sim_message& sent = *pool_[number];
-  sent.is_carried = sent.bytes <= options_.most_carried_bytes;
   sim_pair& pair = pair_of(sent.from, sent.to);
   sent.epoch = pair.add(sent.is_put(), sent.has_signal);
   pair.note_sent();
@@ -162,8 +163,8 @@ inline void network::read_sources(sim_message& leaving) {
   // A sender may write to sources once it knows that they were read, and that is late: when the
   // first byte arrives.
   if (leaving.kind != message_kind::put) return;
-  if (leaving.is_carried)
-    for (const put_piece& piece : leaving.pieces)
+  for (const put_piece& piece : leaving.pieces)
+    if (is_carried(piece))
       leaving.carried.insert(leaving.carried.end(), piece.source.begin(), piece.source.end());
   pair_of(leaving.from, leaving.to).note_done();
   clock_.poke(leaving.from);
@@ -175,8 +176,7 @@ inline void network::deliver(std::uint32_t number) {
     case message_kind::put: break;
     case message_kind::get: {
       const auto source = here.pieces.front().source;
-      here.is_carried = source.size() <= options_.most_carried_bytes;
-      if (here.is_carried) here.carried.assign(source.begin(), source.end());
+      if (is_carried(here.pieces.front())) here.carried.assign(source.begin(), source.end());
       return answer(number, message_kind::got, source.size());
     }
     case message_kind::add: {
@@ -184,21 +184,18 @@ inline void network::deliver(std::uint32_t number) {
       *here.result = std::exchange(word, word + here.value);
       return answer(number, message_kind::added, sizeof word);
     }
-    case message_kind::got:
-      if (here.is_carried) std::ranges::copy(here.carried, here.target);
-      [[fallthrough]];
+    case message_kind::got: std::ranges::copy(here.carried, here.target); [[fallthrough]];
     case message_kind::added:
       if (here.done != nullptr) *here.done = true;
       pair_of(here.to, here.from).note_done();
       clock_.poke(here.to);
       return release(number);
   }
-  if (here.is_carried) {
-    const std::byte* next = here.carried.data();
-    for (const put_piece& piece : here.pieces) {
-      std::copy_n(next, piece.source.size(), here.target + piece.offset);
-      next += piece.source.size();
-    }
+  const std::byte* next = here.carried.data();
+  for (const put_piece& piece : here.pieces) {
+    if (!is_carried(piece)) continue;
+    std::copy_n(next, piece.source.size(), here.target + piece.offset);
+    next += piece.source.size();
   }
   const std::uint32_t from = here.from;
   const std::uint32_t to = here.to;

@@ -17,9 +17,9 @@ struct simulation_options {
   /// The longest random delay of a message, once before it leaves and once before it is delivered.
   /// Messages then pass each other as far as the contract of `transport` allows. 0: none.
   std::chrono::nanoseconds jitter{0};
-  /// Messages of more bytes are charged and not carried: what they would overwrite stays as it is.
-  /// With a limit above all control messages, and below rows, timings of many ranks take little
-  /// memory. By default everything is carried.
+  /// Puts and gets of more bytes, and such pieces of a run, are charged and not carried: what they
+  /// would overwrite stays as it is. With a limit above all control messages and below rows,
+  /// timings of many ranks take little memory. By default everything is carried.
   std::size_t most_carried_bytes = std::numeric_limits<std::size_t>::max();
   /// The stack of a rank. Pages are taken when they are touched.
   std::size_t stack_bytes = std::size_t{1} << 20;
