@@ -132,14 +132,15 @@ platform_file read(const std::string& path, const json& value) {
     given.sources.push_back(source.get<std::string>());
   read_ports(path, file, given.platform);
   read_levels(path, file, given.platform);
-  const object costs{path + ": costs",
-                     file.member("costs"),
-                     {"operation_ns", "put_ns", "signal_ns", "poll_ns", "token_ns", "sum_ns"}};
+  const object costs{
+      path + ": costs",
+      file.member("costs"),
+      {"dispatch_ns", "combine_ns", "put_ns", "signal_ns", "poll_ns", "token_ns", "sum_ns"}};
   given.platform.costs = {costs.number("put_ns"), costs.number("signal_ns"),
                           costs.number("poll_ns"), costs.number("token_ns")};
-  given.own = {costs.number("operation_ns"), costs.number("sum_ns")};
-  if (given.own.operation_ns < 0 || given.own.sum_ns < 0)
-    costs.refuse("operation_ns or sum_ns is negative, expected at least 0");
+  given.own = {costs.number("dispatch_ns"), costs.number("combine_ns"), costs.number("sum_ns")};
+  if (given.own.dispatch_ns < 0 || given.own.combine_ns < 0 || given.own.sum_ns < 0)
+    costs.refuse("dispatch_ns, combine_ns or sum_ns is negative, expected at least 0");
   if (file.has("published"))
     for (const json& row : file.list("published")) given.published.push_back(read_row(path, row));
   return given;

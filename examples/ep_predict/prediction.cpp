@@ -107,11 +107,11 @@ void run_rank(peerbus::bootstrap& boot, shared& all) {
       all.bytes = simulated::bytes_sent();
       all.messages = simulated::messages_sent();
     }
-    simulated::advance(rounded(all.own.operation_ns));
+    simulated::advance(rounded(all.own.dispatch_ns));
     auto received = moe.dispatch(all.tokens, {experts, weights});
     const double dispatched = microseconds_since(start);
     start = begin_together(comm, all);
-    simulated::advance(rounded(all.own.operation_ns));
+    simulated::advance(rounded(all.own.combine_ns));
     moe.combine(received, all.outputs);
     simulated::advance(rounded(all.own.sum_ns * sums));
     if (round == 0) continue;

@@ -31,8 +31,9 @@ struct load {
 
 /// The times of the rank itself that are no transport's.
 struct work {
-  double operation_ns = 0;  ///< before each dispatch and combine: starting a kernel
-  double sum_ns = 0;        ///< for each output that a combine adds up
+  double dispatch_ns = 0;  ///< before each dispatch: starting a kernel and what it computes
+  double combine_ns = 0;   ///< before each combine
+  double sum_ns = 0;       ///< for each output that a combine adds up
 };
 
 /// Microseconds of one operation.
