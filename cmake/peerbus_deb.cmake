@@ -9,7 +9,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE all) # Nothing in it is compiled.
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS
-    "cmake (>= 3.25), libfabric-dev, libhwloc-dev, libibverbs-dev, libopenmpi-dev, libpmix-dev, libssl-dev (>= 3.0), pkg-config")
+    "cmake (>= 3.25), libboost-context-dev, libfabric-dev, libhwloc-dev, libibverbs-dev, libopenmpi-dev, libpmix-dev, libssl-dev (>= 3.0), pkg-config")
 
 # Where Debian expects them. Nobody else installs this component.
 set(folder "${CMAKE_INSTALL_DATADIR}/doc/${CPACK_DEBIAN_PACKAGE_NAME}")

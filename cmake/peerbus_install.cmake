@@ -2,7 +2,7 @@
 # Installs the headers and the CMake package that peerbus_package.cmake made.
 
 install(TARGETS peerbus EXPORT peerbus_targets FILE_SET HEADERS)
-foreach(header IN LISTS peerbus_fabric_headers peerbus_mpi_headers peerbus_pmix_headers peerbus_tcp_headers peerbus_topology_headers
+foreach(header IN LISTS peerbus_fabric_headers peerbus_mpi_headers peerbus_pmix_headers peerbus_simulated_headers peerbus_tcp_headers peerbus_topology_headers
                         peerbus_verbs_headers)
   cmake_path(GET header PARENT_PATH folder)
   string(REGEX REPLACE "^include" "${CMAKE_INSTALL_INCLUDEDIR}" folder "${folder}")

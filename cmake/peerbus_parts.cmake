@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
 # The parts of peerbus that are targets of their own: those that need a library, fabric (libfabric), mpi (MPI and OpenSSL), pmix
-# (PMIx and OpenSSL), tcp (OpenSSL), topology (hwloc) and verbs (libibverbs of rdma-core), and compiled, which
+# (PMIx and OpenSSL), simulated (Boost.Context), tcp (OpenSSL), topology (hwloc) and verbs (libibverbs of rdma-core), and compiled, which
 # has what is no template compiled once. For peerbus's own build and for its installed package alike, which makes the targets anew where it is
 # used, so that installing needs no library and no compiler.
 
-set(peerbus_parts fabric mpi pmix tcp topology verbs)
+set(peerbus_parts fabric mpi pmix simulated tcp topology verbs)
 
 # peerbus_find_part(<part> <libraries> <problem>): sets <libraries> to the targets of the libraries that the
-# part needs, MPI::MPI_CXX, OpenSSL::SSL, peerbus::libfabric, peerbus::libhwloc, peerbus::libibverbs or peerbus::libpmix, if they are found, and <problem>
-# to the empty string or to what is missing. CMake knows MPI and OpenSSL. The other libraries have no CMake
+# part needs, Boost::context, MPI::MPI_CXX, OpenSSL::SSL, peerbus::libfabric, peerbus::libhwloc, peerbus::libibverbs or peerbus::libpmix, if they are found, and <problem>
+# to the empty string or to what is missing. CMake knows Boost, MPI and OpenSSL. The other libraries have no CMake
 # package of their own in most distributions; they are looked for where find_library looks
 # (CMAKE_PREFIX_PATH), and where pkg-config points to.
 function(peerbus_find_part part library_variable problem_variable)
@@ -19,6 +19,15 @@ function(peerbus_find_part part library_variable problem_variable)
     set("${problem_variable}" "" PARENT_SCOPE)
     if(NOT TARGET OpenSSL::SSL)
       set("${problem_variable}" "OpenSSL 3.0 or newer was not found (Debian: libssl-dev)" PARENT_SCOPE)
+    endif()
+    return()
+  elseif(part STREQUAL "simulated")
+    set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL TRUE) # Also for the packages that Boost's finds.
+    find_package(Boost 1.74 QUIET COMPONENTS context)
+    set("${library_variable}" Boost::context PARENT_SCOPE)
+    set("${problem_variable}" "" PARENT_SCOPE)
+    if(NOT TARGET Boost::context)
+      set("${problem_variable}" "Boost.Context 1.74 or newer was not found (Debian: libboost-context-dev)" PARENT_SCOPE)
     endif()
     return()
   elseif(part STREQUAL "mpi")

@@ -13,7 +13,8 @@ function(peerbus_install_pc name description requires cflags libs)
 endfunction()
 
 peerbus_install_pc(peerbus "${PROJECT_DESCRIPTION}" "" "-I\${includedir}" -pthread)
-# MPI has no name that all of its makers share: programs with mpi_bootstrap take peerbus-tcp and mpicxx.
+# MPI has no name that all of its makers share: programs with mpi_bootstrap take peerbus-tcp and mpicxx. Boost has none
+# at all: programs with simulated take peerbus and -lboost_context.
 set(peerbus_pc_of_fabric "libfabric >= 1.14")
 set(peerbus_pc_of_pmix "openssl >= 3.0, pmix >= 3.0")
 set(peerbus_pc_of_tcp "openssl >= 3.0")

@@ -61,7 +61,7 @@ sources() { find include tests examples benchmarks -name '*.[hi]pp' -o -name '*.
 
 stage_packages() {
   peerbus_need_packages g++ cmake ninja-build doctest-dev libbenchmark-dev libcli11-dev \
-    nlohmann-json3-dev doxygen iproute2 libfabric-dev libhwloc-dev libibverbs-dev libssl-dev ibverbs-providers libopenmpi-dev openmpi-bin systemtap-sdt-dev \
+    nlohmann-json3-dev doxygen iproute2 libboost-context-dev libfabric-dev libhwloc-dev libibverbs-dev libssl-dev ibverbs-providers libopenmpi-dev openmpi-bin systemtap-sdt-dev \
     libpmix-dev slurm-wlm munge pkg-config python3 python3-numpy abigail-tools "clang-format-$format_llvm"
 }
 stage_deep_packages() {

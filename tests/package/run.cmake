@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # Uses peerbus as a stranger would, WAY = find_package, add_subdirectory, include_path, compiled (with
-# that target), export (by a library that is exported itself), twice (more than once in one project), fabric, mpi, pmix, tcp, topology or verbs (the first, with that part), c (the library for C), deb (with
+# that target), export (by a library that is exported itself), twice (more than once in one project), fabric, mpi, pmix, simulated, tcp, topology or verbs (the first, with that part), c (the library for C), deb (with
 # pkg-config) or single_header: builds the consumer from scratch in WORK_DIR and runs it. recipes checks what
 # package managers read, which cannot run here.
 # CMakeLists.txt says which variables it takes.
@@ -91,10 +91,10 @@ if(WAY STREQUAL "find_package")
   require_all_headers("${WORK_DIR}/prefix")
   build_and_run_consumer("${WAY}" "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix" "-DEXPECTED_VERSION=${VERSION}"
                          "-DEXPECTED_PREFIX=${WORK_DIR}/prefix")
-elseif(WAY MATCHES "^(fabric|mpi|pmix|tcp|topology|verbs)$")
+elseif(WAY MATCHES "^(fabric|mpi|pmix|simulated|tcp|topology|verbs)$")
   run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix")
   build_and_run_consumer(part "-DPART=${WAY}" "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix")
-  if(PKG_CONFIG AND NOT WAY STREQUAL "mpi")
+  if(PKG_CONFIG AND NOT WAY MATCHES "^(mpi|simulated)$")
     ask_pkg_config(flags "${WORK_DIR}/prefix" "peerbus-${WAY}")
     set(library_of_fabric fabric)
     set(library_of_pmix pmix)
@@ -254,5 +254,5 @@ elseif(WAY STREQUAL "recipes")
     message(FATAL_ERROR "the options '${options}' of the port put no peerbus-config.cmake into share/peerbus")
   endif()
 else()
-  message(FATAL_ERROR "WAY is '${WAY}'; expected find_package, add_subdirectory, include_path, compiled, export, twice, fabric, mpi, pmix, tcp, topology, verbs, c, deb, single_header or recipes")
+  message(FATAL_ERROR "WAY is '${WAY}'; expected find_package, add_subdirectory, include_path, compiled, export, twice, fabric, mpi, pmix, simulated, tcp, topology, verbs, c, deb, single_header or recipes")
 endif()

@@ -16,6 +16,7 @@
 #include <peerbus/collective/measure_costs.hpp>
 #include <peerbus/collective/reduction.hpp>
 #include <peerbus/core/copy.hpp>
+#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/function_ref.hpp>
 
 namespace peerbus::collective::detail {
@@ -31,10 +32,9 @@ class cost_clock {
     for (std::size_t turn = 0; turn <= options_.turns; ++turn) {
       double ready = 0;
       all_reduce(on_, std::span{&ready, 1}, sum{}, call_options{options_.until});
-      const auto start = std::chrono::steady_clock::now();
+      const auto start = deadline::now();
       for (std::size_t i = 0; i < options_.calls; ++i) call();
-      const std::chrono::duration<double, std::micro> spent =
-          std::chrono::steady_clock::now() - start;
+      const std::chrono::duration<double, std::micro> spent = deadline::now() - start;
       if (turn != 0) times.push_back(spent.count() / static_cast<double>(options_.calls));
     }
     const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);

@@ -152,6 +152,8 @@ class any_window_over final : public any_window {
   [[nodiscard]] errc settle() noexcept override {
     for (const rank_id peer : group().peers())
       if (const errc code = bus_->flush(peer); code != errc::ok) return code;
+    // A rank may read its own part through the transport, too.
+    if (const errc code = bus_->flush(group().rank()); code != errc::ok) return code;
     return bus_->quiet();
   }
 

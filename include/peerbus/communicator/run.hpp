@@ -15,13 +15,12 @@
 namespace peerbus {
 
 /// Starts `ranks` ranks on this host and calls `body` in each with a communicator of all ranks. The
-/// ranks are threads or processes, depending on what `Transport` connects. `body` returns an exit
-/// status or nothing. `options` apply to processes only, `comm_options` to each communicator.
-/// Returns: the worst exit status. An exception that `body` throws is printed and counts as 1. No
-/// deadline ends `body`.
-/// Cost: one thread or one fork per rank, and one communicator.
-/// Throws: `error` as `run_threads` or `run_local`.
-/// Threads: ranks that are threads call the same `body` object at the same time.
+/// ranks are threads, processes or fibres, depending on what `Transport` connects. `body` returns
+/// an exit status or nothing. `options` apply to processes only, `comm_options` to each
+/// communicator. Returns: the worst exit status. An exception that `body` throws is printed and
+/// counts as 1. No deadline ends `body`. Cost: one thread or one fork per rank, and one
+/// communicator. Throws: `error` as `run_threads` or `run_local`. Threads: ranks that are threads
+/// call the same `body` object at the same time.
 template <runnable_transport Transport, class Body>
 [[nodiscard]] int run(std::size_t ranks, Body body, run_options options = {},
                       communicator_options comm_options = {}) {
@@ -36,6 +35,8 @@ template <runnable_transport Transport, class Body>
   };
   if constexpr (Transport::ranks_are == rank_kind::threads)
     return run_threads(ranks, with_communicator);
+  else if constexpr (Transport::ranks_are == rank_kind::fibres)
+    return Transport::run_ranks(ranks, with_communicator);
   else
     return run_local(ranks, with_communicator, options);
 }

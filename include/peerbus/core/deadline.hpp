@@ -7,6 +7,29 @@
 
 namespace peerbus {
 
+namespace detail {
+
+/// A clock that a thread's deadlines read in place of the steady clock, where time is simulated.
+/// Reading may take time, and let other ranks run.
+class virtual_clock {
+ public:
+  virtual_clock() = default;
+  virtual_clock(const virtual_clock&) = delete;
+  virtual_clock& operator=(const virtual_clock&) = delete;
+
+  /// Returns the simulated time.
+  [[nodiscard]] virtual std::chrono::steady_clock::time_point now() noexcept = 0;
+
+ protected:
+  ~virtual_clock() = default;
+};
+
+/// The clock of this thread's deadlines; null: the steady clock. It is the only place where the
+/// library meets simulated time, so that whatever counts time by `deadline` also runs there.
+inline constinit thread_local virtual_clock* clock_of_thread = nullptr;
+
+}  // namespace detail
+
 /// A point on the steady clock after which a blocking call gives up. It is a point and not a
 /// duration, so that a call that consists of several waits spends one budget. On Linux the steady
 /// clock is CLOCK_MONOTONIC, which futexes also use for absolute times.
@@ -18,12 +41,18 @@ class deadline {
   /// Makes the deadline that expires at `when`; `time_point::max()` never expires.
   constexpr explicit deadline(clock::time_point when) noexcept : when_{when} {}
 
+  /// Returns the present time: that of the steady clock, or of the simulation that runs this rank.
+  [[nodiscard]] static clock::time_point now() noexcept {
+    auto* const simulated = detail::clock_of_thread;
+    return simulated == nullptr ? clock::now() : simulated->now();
+  }
+
   ///@{
   /// Returns the point `span` from now. If that lies beyond the range of the clock, the deadline
   /// never expires.
   /// Cost: reads the clock once.
   [[nodiscard]] static deadline after(clock::duration span) noexcept {
-    const auto current_time = clock::now();
+    const auto current_time = now();
     return deadline{span > clock::time_point::max() - current_time ? clock::time_point::max()
                                                                    : current_time + span};
   }
@@ -52,13 +81,13 @@ class deadline {
 
   /// Returns whether the deadline has passed. Reads the clock unless the deadline never expires.
   [[nodiscard]] bool expired() const noexcept {
-    return when_ != clock::time_point::max() && clock::now() >= when_;
+    return when_ != clock::time_point::max() && now() >= when_;
   }
   /// Returns the time that is left, never negative. Reads the clock unless the deadline never
   /// expires.
   [[nodiscard]] clock::duration remaining() const noexcept {
     if (when_ == clock::time_point::max()) return clock::duration::max();
-    const auto current_time = clock::now();
+    const auto current_time = now();
     return when_ > current_time ? when_ - current_time : clock::duration::zero();
   }
   /// Returns the point itself, for calls that take absolute times.

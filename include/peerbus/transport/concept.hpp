@@ -167,8 +167,10 @@ concept adopting_transport = transport<T> && detail::refinements_of<T>().adopt_w
 
 /// The form in which ranks are made.
 enum class rank_kind {
-  threads,   ///< of the process that calls `run`
-  processes  ///< which `run` forks
+  threads,    ///< of the process that calls `run`
+  processes,  ///< which `run` forks
+  fibres      ///< of the thread that calls `run`, which `T::run_ranks(n, f)` starts, in place of
+              ///< `run_threads`
 };
 
 /// A transport that `run` can make, and start the ranks for, from its type alone: `T{boot}` makes

@@ -32,12 +32,18 @@ consteval bool can_keep(transport_refinements kept, transport_refinements all) {
          kept.private_memory <= all.private_memory && kept.reach <= all.reach;
 }
 
-/// Has `ranks_are` of a transport that `run` can make. Has nothing for other transports.
+/// Has `ranks_are`, and `run_ranks` if there is one, of a transport that `run` can make. Has
+/// nothing for other transports.
 template <class T>
 struct ranks_of {};
 template <runnable_transport T>
 struct ranks_of<T> {
   static constexpr rank_kind ranks_are = T::ranks_are;
+  template <class F>
+    requires(T::ranks_are == rank_kind::fibres)
+  [[nodiscard]] static int run_ranks(std::size_t n, F f) {
+    return T::run_ranks(n, std::move(f));
+  }
 };
 
 }  // namespace detail

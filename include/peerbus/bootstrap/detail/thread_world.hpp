@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -27,12 +29,30 @@
 
 namespace peerbus::detail {
 
-/// The state that the threads of one group share, and their allgather.
-class thread_world {
+/// The lock of a world of threads, and how they sleep in its allgather.
+class thread_gate {
+ public:
+  using mutex = std::mutex;
+
+  /// Sleeps until `open`, for at most `pause`, and not after `until`. The caller holds `lock`.
+  void wait(std::unique_lock<mutex>& lock, deadline until, std::chrono::milliseconds pause) {
+    changed_.wait_for(lock, std::min<deadline::clock::duration>(until.remaining(), pause));
+  }
+  /// Wakes all that sleep.
+  void open() noexcept { changed_.notify_all(); }
+
+ private:
+  std::condition_variable changed_;
+};
+
+/// The state that the ranks of one group share that have one address space, and their allgather.
+/// `Gate` is how they wait: threads, or fibres of one thread.
+template <class Gate>
+class shared_world {
  public:
   using contribution = bootstrap::contribution;
 
-  explicit thread_world(std::size_t size)
+  explicit shared_world(std::size_t size)
       : page_{state_page::make_named(state_page::name_of_own_ranks, size)},
         told_(size, false),
         open_{fresh()} {}
@@ -43,10 +63,10 @@ class thread_world {
   [[nodiscard]] std::vector<activity_line*> lines() const { return page_.lines(); }
 
   /// Returns the world of `ranks`, which have gone on without the others. The same for all of them.
-  [[nodiscard]] std::shared_ptr<thread_world> rest(const std::vector<rank_id>& ranks) {
+  [[nodiscard]] std::shared_ptr<shared_world> rest(const std::vector<rank_id>& ranks) {
     const std::lock_guard lock{mutex_};
     if (rest_ranks_ != ranks) {
-      rest_ = std::make_shared<thread_world>(ranks.size());
+      rest_ = std::make_shared<shared_world>(ranks.size());
       rest_ranks_ = ranks;
     }
     return rest_;
@@ -56,7 +76,7 @@ class thread_world {
   void wake() {
     // Without the lock, a rank that has checked but does not sleep yet would miss the notification.
     const std::lock_guard lock{mutex_};
-    changed_.notify_all();
+    gate_.open();
   }
 
   /// Contract as `bootstrap::allgather`.
@@ -73,7 +93,7 @@ class thread_world {
       if (!failed_ && current->arrived == size()) {
         current->complete = true;
         open_ = fresh();
-        changed_.notify_all();
+        gate_.open();
       }
       while (!failed_ && !current->complete) {
         std::string gone;
@@ -85,7 +105,7 @@ class thread_world {
         else if (until.expired())
           fail(missing_ranks(doing, missing(*current), members, span));
         if (failed_) break;
-        changed_.wait_for(lock, std::min<deadline::clock::duration>(until.remaining(), pause));
+        gate_.wait(lock, until, pause);
         lock.unlock();  // Other ranks must not wait for this rank's tasks.
         pause = idle.advance(poll_pause);
         lock.lock();
@@ -153,7 +173,7 @@ class thread_world {
 
   void fail(failure why) {
     failed_ = std::move(why);
-    changed_.notify_all();
+    gate_.open();
   }
 
   [[noreturn]] void throw_told(const membership& members, std::string_view doing) {
@@ -162,19 +182,20 @@ class thread_world {
   }
 
   state_page page_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  typename Gate::mutex mutex_;
+  Gate gate_;
   std::optional<failure> failed_;
   std::vector<char> told_;
   std::shared_ptr<round> open_;
   std::vector<rank_id> rest_ranks_;  ///< those of `rest_`
-  std::shared_ptr<thread_world> rest_;
+  std::shared_ptr<shared_world> rest_;
 };
 
-/// A rank that is a thread of this process.
-class thread_bootstrap : public bootstrap {
+/// A rank of a `World` of one address space.
+template <class World>
+class shared_bootstrap : public bootstrap {
  public:
-  thread_bootstrap(std::shared_ptr<thread_world> world, rank_id rank, std::size_t cores)
+  shared_bootstrap(std::shared_ptr<World> world, rank_id rank, std::size_t cores)
       : world_{std::move(world)} {
     set_members(std::make_shared<membership>(rank, world_->size(), world_->states(), world_,
                                              std::vector<unique_fd>{}, world_->lines()));
@@ -194,54 +215,58 @@ class thread_bootstrap : public bootstrap {
   }
 
  protected:
-  [[nodiscard]] thread_world& world() noexcept { return *world_; }
+  [[nodiscard]] World& world() noexcept { return *world_; }
 
  private:
-  // Inline here already. Otherwise it is the key function of the class, and g++ compiles the class
-  // into every translation unit, also where no rank is a thread.
-  [[nodiscard]] inline std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks,
-                                                                rank_id member,
-                                                                deadline until) final;
-  [[nodiscard]] inline std::unique_ptr<bootstrap> make_rest(
+  [[nodiscard]] std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks,
+                                                         rank_id member, deadline until) final;
+  [[nodiscard]] std::unique_ptr<bootstrap> make_rest(
       const std::vector<rank_id>& ranks, rank_id member,
       const std::function<std::unique_ptr<bootstrap>(deadline until)>& meet, deadline until) final;
 
-  std::shared_ptr<thread_world> world_;
+  std::shared_ptr<World> world_;
 };
 
-/// A rank of a subgroup of threads.
-class thread_subgroup final : public thread_bootstrap {
+/// A rank of a subgroup.
+template <class World>
+class shared_subgroup final : public shared_bootstrap<World> {
  public:
-  using thread_bootstrap::thread_bootstrap;
-  thread_subgroup(const thread_subgroup&) = delete;
-  thread_subgroup& operator=(const thread_subgroup&) = delete;
-  ~thread_subgroup() override {
-    members()->announce_end(exceptions_before_);
-    world().wake();
+  using shared_bootstrap<World>::shared_bootstrap;
+  shared_subgroup(const shared_subgroup&) = delete;
+  shared_subgroup& operator=(const shared_subgroup&) = delete;
+  ~shared_subgroup() override {
+    this->members()->announce_end(exceptions_before_);
+    this->world().wake();
   }
 
  private:
   int exceptions_before_ = std::uncaught_exceptions();
 };
 
-inline std::unique_ptr<bootstrap> thread_bootstrap::make_rest(
+template <class World>
+std::unique_ptr<bootstrap> shared_bootstrap<World>::make_rest(
     const std::vector<rank_id>& ranks, rank_id member,
     const std::function<std::unique_ptr<bootstrap>(deadline until)>& /*meet*/, deadline /*until*/) {
-  return std::make_unique<thread_subgroup>(world_->rest(ranks), member, cores_here());
+  return std::make_unique<shared_subgroup<World>>(world_->rest(ranks), member, cores_here());
 }
 
-inline std::unique_ptr<bootstrap> thread_bootstrap::make_subgroup(const std::vector<rank_id>& ranks,
+template <class World>
+std::unique_ptr<bootstrap> shared_bootstrap<World>::make_subgroup(const std::vector<rank_id>& ranks,
                                                                   rank_id member, deadline until) {
   // A contribution passes a pointer to const, but the world of a subgroup is not const.
   struct offer {
-    std::shared_ptr<thread_world> world;
+    std::shared_ptr<World> world;
   };
   contribution own_part;
   if (member.index() == 0)
-    own_part.object = std::make_shared<offer>(offer{std::make_shared<thread_world>(ranks.size())});
+    own_part.object = std::make_shared<offer>(offer{std::make_shared<World>(ranks.size())});
   const auto all = allgather(std::move(own_part), until, "subgroup");
   const auto* const made = static_cast<const offer*>(all[ranks.front().index()].object.get());
-  return std::make_unique<thread_subgroup>(made->world, member, cores_here());
+  return std::make_unique<shared_subgroup<World>>(made->world, member, cores_here());
 }
+
+/// A group of threads of this process, and one of its ranks.
+using thread_world = shared_world<thread_gate>;
+using thread_bootstrap = shared_bootstrap<thread_world>;
 
 }  // namespace peerbus::detail

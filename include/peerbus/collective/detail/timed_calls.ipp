@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include <peerbus/collective/detail/timed_calls.hpp>
+#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>
 
 namespace peerbus::collective::detail {
@@ -12,7 +13,7 @@ namespace peerbus::collective::detail {
 /// Returns the time, in nanoseconds, of the clock that all processes of a host share. It begins
 /// again with 0 every four seconds.
 inline std::uint32_t now_in_notice() noexcept {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  const auto now = deadline::now().time_since_epoch();
   return static_cast<std::uint32_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }

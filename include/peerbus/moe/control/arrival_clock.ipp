@@ -12,13 +12,13 @@ namespace peerbus::moe::detail {
 PEERBUS_INLINE std::optional<rank_id> arrival_clock::measure(
     control_board& board, std::span<const rank_id> peers, signal_of signal, std::uint64_t epoch,
     deadline until, std::span<std::int64_t> waited) noexcept {
-  using clock = std::chrono::steady_clock;
+  using clock = deadline::clock;
   // The time between two polls of all signals. It is short compared with the delay of a slow rank.
   constexpr std::chrono::microseconds between_polls{10};
-  const auto begin = clock::now();
+  const auto begin = deadline::now();
   const auto add_wait = [&](rank_id peer) noexcept {
     waited[peer.index()] +=
-        std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - begin).count();
+        std::chrono::duration_cast<std::chrono::nanoseconds>(deadline::now() - begin).count();
   };
   std::fill(has_come_.begin(), has_come_.end(), std::uint8_t{0});
   std::optional<rank_id> last;
@@ -39,7 +39,7 @@ PEERBUS_INLINE std::optional<rank_id> arrival_clock::measure(
     // A wait that times out makes a system call to check the peers. Therefore a late rank is looked
     // at less often as time passes. An error of a sixteenth of the wait is acceptable.
     const auto next_poll =
-        deadline::after(std::max<clock::duration>((clock::now() - begin) / 16, between_polls));
+        deadline::after(std::max<clock::duration>((deadline::now() - begin) / 16, between_polls));
     const errc code = board.wait(signal(*missing), epoch,
                                  next_poll.when() < until.when() ? next_poll : until, *missing);
     if (code != errc::ok && code != errc::timed_out) break;

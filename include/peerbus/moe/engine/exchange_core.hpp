@@ -227,10 +227,9 @@ class exchange_core final : public exchange_engine {
   template <class Work>
   void timed(batch& this_batch, lane caller, double share, Work&& work) const {
     if (!times(this_batch, caller)) return work();
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = deadline::now();
     work();
-    const std::chrono::duration<double, std::micro> spent =
-        std::chrono::steady_clock::now() - start;
+    const std::chrono::duration<double, std::micro> spent = deadline::now() - start;
     this_batch.stores.us_per_token += spent.count() * share;
   }
   /// Reads what one of `lanes` lanes would read of the rows that arrived.

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sys/mman.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/rank_function.hpp>
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/detail/memory_limit.hpp>
+#include <peerbus/transport/refinements.hpp>
+#include <peerbus/transport/simulated/options.hpp>
+#include <peerbus/transport/simulated/simulation.hpp>
+#include <peerbus/transport/simulated/window.hpp>
+
+namespace peerbus {
+
+/// Runs `f(bootstrap&)` as `n` simulated ranks, one after the other whenever one waits, by the
+/// calling thread. Deadlines of the ranks count virtual time, which begins anew, so that a time-out
+/// of a minute passes at once. Waits for anything else than the bootstrap, the transport
+/// `simulated` and deadlines (a mutex, another thread) stop all ranks. Everything is determined by
+/// `options` and `f`.
+/// Cost: a stack for each rank; set-up takes no virtual time.
+/// Returns: the greatest status of all ranks, as `run_threads` does.
+/// Throws: `error` invalid_argument if `n` is 0, if a value of `options.platform` is impossible, or
+/// if a simulated rank calls it.
+template <rank_function F>
+[[nodiscard]] int run_simulated(std::size_t n, F f, const simulation_options& options = {}) {
+  return detail::run_as_fibres(n, detail::returning_status(f), options);
+}
+
+/// Connects the ranks of `run_simulated` by a network that is a cost model (`simulated_platform`),
+/// in virtual time. What is built on transports runs on it unchanged, so that times of many ranks
+/// can be predicted and bad orders searched for: docs/simulation.md.
+///
+/// Completion: as over a network. A put reads its source when its first byte arrives at the peer,
+/// which is when `flush` lets it go, and writes at the peer when its last byte has arrived.
+///
+/// Ordering: what the contract promises and no more, if the options have a `jitter`.
+///
+/// Leaving: the destructor waits until everything is delivered.
+///
+/// Time: puts, gets and signals take the rank the time that the platform's costs say, and each look
+/// at a signal; `advance` charges everything else.
+///
+/// Threads: one for all ranks; a rank has no lanes.
+///
+/// Cost: a put or signal is three events and, unlike what the contract says, may allocate. A copy
+/// of the payload is kept while it is on its way.
+class simulated {
+ public:
+  /// A window. The memory of its parts lives as long as a rank or a message may reach for it.
+  class window {
+   public:
+    window(window&&) noexcept = default;
+    window(const window&) = delete;
+    window& operator=(window&&) noexcept = default;
+    window& operator=(const window&) = delete;
+    ~window() = default;
+
+   private:
+    friend simulated;
+    explicit window(std::shared_ptr<const detail::simulated_parts> parts)
+        : parts_{std::move(parts)} {}
+    std::shared_ptr<const detail::simulated_parts> parts_;
+  };
+
+  /// `run` starts fibres for it, by `run_ranks`.
+  static constexpr rank_kind ranks_are = rank_kind::fibres;
+  /// Starts ranks as `run_simulated` does, with the default options.
+  template <class F>
+  [[nodiscard]] static int run_ranks(std::size_t n, F f) {
+    return run_simulated(n, std::move(f));
+  }
+
+  /// Runs of puts, which are one message.
+  static constexpr transport_refinements refines{.put_run = true};
+
+  /// Keeps a reference to `boot`.
+  /// Throws: `error` unsupported if the caller is no simulated rank.
+  explicit simulated(bootstrap& boot) : boot_{&boot}, world_{detail::simulation::of_thread()} {
+    if (world_ == nullptr)
+      throw error{errc::unsupported,
+                  "simulated connects ranks that run_simulated has started, and this one is not"};
+  }
+
+  /// Lets the calling rank compute for `span` of virtual time. Does nothing outside of a simulated
+  /// rank.
+  static void advance(std::chrono::nanoseconds span) noexcept {
+    if (auto* const world = detail::simulation::of_thread())
+      world->clock.charge(detail::picoseconds(static_cast<double>(span.count())));
+  }
+  /// Lets the calling rank encode so many tokens, by `simulated_costs::token_ns`.
+  static void advance_tokens(std::size_t count) noexcept {
+    if (auto* const world = detail::simulation::of_thread())
+      world->clock.charge(
+          detail::picoseconds(world->options.platform.costs.token_ns * static_cast<double>(count)));
+  }
+  /// Returns the virtual time of the calling rank since the simulation began.
+  [[nodiscard]] static std::chrono::nanoseconds now() noexcept {
+    auto* const world = detail::simulation::of_thread();
+    return std::chrono::nanoseconds{world == nullptr ? 0 : world->clock.time() / 1000};
+  }
+  ///@{
+  /// Returns the bytes that all ranks have sent so far, rows that are not carried included, and the
+  /// messages: puts, runs of puts, gets and signals.
+  [[nodiscard]] static std::uint64_t bytes_sent() noexcept {
+    auto* const world = detail::simulation::of_thread();
+    return world == nullptr ? 0 : world->messages.bytes_sent();
+  }
+  [[nodiscard]] static std::uint64_t messages_sent() noexcept {
+    auto* const world = detail::simulation::of_thread();
+    return world == nullptr ? 0 : world->messages.messages_sent();
+  }
+  ///@}
+
+  ///@{
+  /// A call of the concept `transport`, which states its contract.
+  [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
+  [[nodiscard]] transport_capabilities capabilities() const noexcept {
+    return {.any_local_memory = true, .fetch_add = true};
+  }
+  [[nodiscard]] window make_window(window_shape shape, deadline until);
+  [[nodiscard]] std::span<std::byte> local(const window& memory) const noexcept {
+    return {memory.parts_->own().data, memory.parts_->shape.bytes};
+  }
+  [[nodiscard]] errc put(rank_id peer, const window& memory, std::size_t offset,
+                         std::span<const std::byte> source) noexcept {
+    const put_piece piece{offset, source};
+    return put_run(peer, memory, {&piece, 1});
+  }
+  [[nodiscard]] errc put_run(rank_id peer, const window& memory,
+                             std::span<const put_piece> pieces) noexcept;
+  [[nodiscard]] errc signal(rank_id peer, const window& memory, signal_id id,
+                            std::uint64_t value) noexcept;
+  [[nodiscard]] errc put_signal(rank_id peer, const window& memory, std::size_t offset,
+                                std::span<const std::byte> source, signal_id id,
+                                std::uint64_t value) noexcept;
+  [[nodiscard]] errc get(rank_id peer, const window& memory, std::size_t offset,
+                         std::span<std::byte> target) noexcept;
+  [[nodiscard]] errc fetch_add(rank_id peer, const window& memory, std::size_t offset,
+                               std::uint64_t addend, std::uint64_t& before) noexcept;
+  [[nodiscard]] errc wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
+                          std::optional<rank_id> awaited) noexcept;
+  [[nodiscard]] std::uint64_t value(const window& memory, signal_id id) const noexcept;
+  [[nodiscard]] errc flush(rank_id peer) noexcept;
+  [[nodiscard]] errc quiet() noexcept;
+  [[nodiscard]] errc progress() noexcept {
+    look();
+    return errc::ok;
+  }
+  ///@}
+
+ private:
+  [[nodiscard]] detail::network& messages() const noexcept { return world_->messages; }
+  [[nodiscard]] const simulated_costs& costs() const noexcept {
+    return world_->options.platform.costs;
+  }
+  void charge(double ns) const noexcept { world_->clock.charge(detail::picoseconds(ns)); }
+  /// Charges a look at a signal, before which everything due happens.
+  void look() const noexcept {
+    charge(costs().poll_ns);
+    world_->clock.catch_up();
+  }
+  /// Waits for what only time brings.
+  template <class IsReady>
+  errc block(IsReady&& is_ready) noexcept {
+    while (!is_ready())
+      if (world_->clock.block(is_ready, detail::end_of_time) == detail::scheduler::wake::hopeless)
+        return errc::timed_out;
+    return errc::ok;
+  }
+  /// Makes a message to `peer`, which exists.
+  std::uint32_t message_to(rank_id peer, const window& memory, detail::message_kind kind) noexcept;
+
+  bootstrap* boot_;
+  std::unique_ptr<detail::simulation, detail::deliver_all> world_;
+  std::vector<std::uint32_t> fibres_;  ///< by rank, from the latest window; empty before the first
+};
+
+static_assert(transport<simulated> && !direct_transport<simulated>);
+static_assert(runnable_transport<simulated>);
+
+}  // namespace peerbus
+
+#include <peerbus/transport/simulated/data_path.hpp>  // IWYU pragma: keep

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/placed.hpp>
+#include <peerbus/transport/detail/memory_limit.hpp>
+#include <peerbus/transport/simulated.hpp>
+
+namespace peerbus {
+
+namespace detail {
+
+inline simulated_memory::simulated_memory(window_shape shape, std::uint32_t number)
+    : fibre{number},
+      mapped_{align_up(shape.bytes, cache_line_bytes) + shape.signals * sizeof(signal_word) + 1} {
+  void* const start = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (start == MAP_FAILED)
+    throw error{errc::out_of_memory, concat("a simulated rank's part of ", mapped_, " bytes")};
+  static_cast<void>(::madvise(start, mapped_, MADV_NOHUGEPAGE));
+  data = static_cast<std::byte*>(start);
+  signals = placed<signal_word>(data + align_up(shape.bytes, cache_line_bytes));
+}
+
+inline simulated_memory::~simulated_memory() { ::munmap(data, mapped_); }
+
+}  // namespace detail
+
+inline simulated::window simulated::make_window(window_shape shape, deadline until) {
+  bootstrap::contribution own_part;
+  auto objection = detail::objection_to(shape);
+  if (!objection)
+    objection = objection_of("a window's memory", [&] {
+      own_part.object =
+          std::make_shared<const detail::simulated_memory>(shape, world_->clock.current());
+    });
+  const auto all = gather_or_refuse(*boot_, "window", std::move(own_part), objection, until);
+  auto parts = std::make_shared<detail::simulated_parts>();
+  parts->shape = shape;
+  parts->own_rank = boot_->rank();
+  parts->of.reserve(all.size());
+  fibres_.clear();
+  for (const auto& from : all) {
+    // Ranks that are gone have none: in their place lies memory that nobody shares.
+    auto memory =
+        from.object
+            ? std::static_pointer_cast<const detail::simulated_memory>(from.object)
+            : std::make_shared<const detail::simulated_memory>(shape, world_->clock.current());
+    fibres_.push_back(memory->fibre);
+    parts->of.push_back({memory->data, memory->signals, memory->fibre, memory});
+  }
+  return window{std::move(parts)};
+}
+
+inline std::uint32_t simulated::message_to(rank_id peer, const window& memory,
+                                           detail::message_kind kind) noexcept {
+  const auto& part = memory.parts_->of[peer.index()];
+  const std::uint32_t number = messages().fresh();
+  detail::sim_message& made = messages()[number];
+  made.kind = kind;
+  made.from = world_->clock.current();
+  made.to = part.fibre;
+  made.owner = memory.parts_;
+  made.target = part.data;
+  return number;
+}
+
+inline errc simulated::put_run(rank_id peer, const window& memory,
+                               std::span<const put_piece> pieces) noexcept {
+  if (peer.index() >= memory.parts_->of.size()) return errc::out_of_range;
+  std::size_t bytes = 0;
+  for (const put_piece& piece : pieces) {
+    if (!memory.parts_->holds(peer, piece.offset, piece.source.size())) return errc::out_of_range;
+    bytes += piece.source.size();
+  }
+  if (pieces.empty()) return errc::ok;
+  charge(costs().put_ns * static_cast<double>(pieces.size()));
+  const std::uint32_t number = message_to(peer, memory, detail::message_kind::put);
+  messages()[number].pieces.assign(pieces.begin(), pieces.end());
+  messages()[number].bytes = bytes;
+  messages().send(number);
+  return errc::ok;
+}
+
+inline errc simulated::signal(rank_id peer, const window& memory, signal_id id,
+                              std::uint64_t value) noexcept {
+  if (!memory.parts_->has(peer, id)) return errc::out_of_range;
+  charge(costs().signal_ns);
+  const std::uint32_t number = message_to(peer, memory, detail::message_kind::put);
+  detail::sim_message& sent = messages()[number];
+  sent.has_signal = true;
+  sent.word = &memory.parts_->of[peer.index()].signals[index(id)];
+  sent.value = value;
+  sent.bytes = sizeof value;
+  messages().send(number);
+  return errc::ok;
+}
+
+inline errc simulated::put_signal(rank_id peer, const window& memory, std::size_t offset,
+                                  std::span<const std::byte> source, signal_id id,
+                                  std::uint64_t value) noexcept {
+  if (!memory.parts_->has(peer, id) || !memory.parts_->holds(peer, offset, source.size()))
+    return errc::out_of_range;
+  charge(costs().put_ns + costs().signal_ns);
+  const std::uint32_t number = message_to(peer, memory, detail::message_kind::put);
+  detail::sim_message& sent = messages()[number];
+  sent.pieces.assign(1, {offset, source});
+  sent.has_signal = true;
+  sent.word = &memory.parts_->of[peer.index()].signals[index(id)];
+  sent.value = value;
+  sent.bytes = source.size() + sizeof value;
+  messages().send(number);
+  return errc::ok;
+}
+
+inline errc simulated::get(rank_id peer, const window& memory, std::size_t offset,
+                           std::span<std::byte> target) noexcept {
+  if (!memory.parts_->holds(peer, offset, target.size())) return errc::out_of_range;
+  charge(costs().put_ns);
+  const std::uint32_t number = message_to(peer, memory, detail::message_kind::get);
+  detail::sim_message& sent = messages()[number];
+  sent.pieces.assign(1, {0, {sent.target + offset, target.size()}});
+  sent.target = target.data();
+  messages().send(number);
+  return errc::ok;
+}
+
+inline errc simulated::fetch_add(rank_id peer, const window& memory, std::size_t offset,
+                                 std::uint64_t addend, std::uint64_t& before) noexcept {
+  if (!memory.parts_->holds(peer, offset, sizeof addend)) return errc::out_of_range;
+  if (offset % sizeof addend != 0) return errc::invalid_argument;
+  charge(costs().put_ns);
+  bool done = false;
+  const std::uint32_t number = message_to(peer, memory, detail::message_kind::add);
+  detail::sim_message& sent = messages()[number];
+  sent.target += offset;
+  sent.value = addend;
+  sent.result = &before;
+  sent.done = &done;
+  sent.bytes = sizeof addend;
+  messages().send(number);
+  return block([&done] { return done; });
+}
+
+inline errc simulated::wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
+                            std::optional<rank_id> awaited) noexcept {
+  const detail::simulated_parts& parts = *memory.parts_;
+  if (!parts.has(parts.own_rank, id) || !parts.has(awaited.value_or(parts.own_rank), id))
+    return errc::out_of_range;
+  const signal_word& word = parts.own().signals[index(id)];
+  const auto has_come = [&word, value] { return word.value() >= value; };
+  charge(costs().poll_ns);
+  if (has_come()) return errc::ok;
+  const detail::virtual_time end = detail::scheduler::time_of(until);
+  for (;;) {
+    const auto why = world_->clock.block(has_come, end);
+    if (has_come()) return errc::ok;
+    if (const errc health = boot_->members()->health(awaited); health != errc::ok) return health;
+    if (why != detail::scheduler::wake::look) return errc::timed_out;
+  }
+}
+
+inline std::uint64_t simulated::value(const window& memory, signal_id id) const noexcept {
+  const detail::simulated_parts& parts = *memory.parts_;
+  if (!parts.has(parts.own_rank, id)) return 0;
+  look();
+  return parts.own().signals[index(id)].value();
+}
+
+inline errc simulated::flush(rank_id peer) noexcept {
+  if (peer.index() >= boot_->size()) return errc::out_of_range;
+  if (fibres_.empty()) return errc::ok;
+  return block([this, own = world_->clock.current(), to = fibres_[peer.index()]] {
+    return messages().is_flushed(own, to);
+  });
+}
+
+inline errc simulated::quiet() noexcept {
+  return block([this, own = world_->clock.current()] { return messages().is_quiet(own); });
+}
+
+}  // namespace peerbus

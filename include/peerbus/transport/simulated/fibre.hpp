@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cxxabi.h>
+
+#include <boost/context/fiber.hpp>
+#include <boost/context/protected_fixedsize_stack.hpp>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+namespace peerbus::detail {
+
+/// The exceptions that the caller is handling and that are in flight, which the C++ runtime keeps
+/// by thread. A fibre that waits in a `catch` must find its own when it goes on.
+class exceptions_in_flight {
+ public:
+  /// Exchanges these for those of the thread.
+  void swap() noexcept {
+    void* const of_thread = abi::__cxa_get_globals();
+    globals other;
+    std::memcpy(&other, of_thread, sizeof other);
+    std::memcpy(of_thread, &held_, sizeof held_);
+    held_ = other;
+  }
+
+ private:
+  /// As the Itanium C++ ABI has it.
+  struct globals {
+    void* caught = nullptr;
+    unsigned int uncaught = 0;
+  };
+  globals held_;
+};
+
+/// A function with a stack of its own, which can be left in the middle and entered again. It must
+/// have ended when it is destroyed. All is done by one thread.
+class fibre {
+ public:
+  /// `body` throws nothing. It begins with the first `enter`.
+  template <class Body>
+  fibre(std::size_t stack_bytes, Body body)
+      : inside_{std::allocator_arg, boost::context::protected_fixedsize_stack{stack_bytes},
+                [this, body = std::move(body)](boost::context::fiber&& outside) mutable {
+                  outside_ = std::move(outside);
+                  body();
+                  return std::move(outside_);
+                }} {}
+  fibre(const fibre&) = delete;
+  fibre& operator=(const fibre&) = delete;
+
+  /// Goes on with the fibre until it calls `leave` or ends.
+  void enter() {
+    exceptions_.swap();
+    inside_ = std::move(inside_).resume();
+    exceptions_.swap();
+  }
+  /// Goes back to the caller of `enter`. The fibre itself calls this.
+  void leave() { outside_ = std::move(outside_).resume(); }
+
+ private:
+  boost::context::fiber inside_;
+  boost::context::fiber outside_;
+  exceptions_in_flight exceptions_;
+};
+
+}  // namespace peerbus::detail

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <peerbus/transport/refinements.hpp>
+#include <peerbus/transport/simulated/options.hpp>
+#include <peerbus/transport/simulated/pair.hpp>
+#include <peerbus/transport/simulated/ports.hpp>
+#include <peerbus/transport/simulated/scheduler.hpp>
+#include <peerbus/transport/simulated/window.hpp>
+
+namespace peerbus::detail {
+
+/// The kinds of messages between two ranks.
+enum class message_kind : std::uint8_t { put, get, got, add, added };
+
+/// A message: a put, a signal or both; or a request and its answer. `from` sends it.
+struct sim_message {
+  message_kind kind = message_kind::put;
+  bool has_signal = false;  ///< it raises `word` to `value`
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  std::uint32_t epoch = 0;            ///< of the pair
+  std::size_t bytes = 0;              ///< on the wire
+  std::shared_ptr<const void> owner;  ///< keeps what the pointers below point to
+  std::byte* target = nullptr;        ///< of puts, to which offsets are added; of gets
+  std::vector<put_piece> pieces;      ///< of puts; of gets the source
+  std::vector<std::byte> carried;     ///< the bytes, once they have left
+  signal_word* word = nullptr;
+  std::uint64_t value = 0;          ///< of the signal, or the addend
+  std::uint64_t* result = nullptr;  ///< of `fetch_add`
+  bool* done = nullptr;             ///< set when an answer is there
+
+  /// Returns whether it has bytes that a later signal follows.
+  [[nodiscard]] bool is_put() const noexcept {
+    return kind == message_kind::put && !pieces.empty();
+  }
+};
+
+/// The messages of a simulation, their ways through ports, and what they do at either end.
+class network final : public scheduler::event_target {
+ public:
+  network(scheduler& clock, const simulation_options& options, std::size_t ranks)
+      : clock_{clock},
+        options_{options},
+        ports_{options.platform, ranks},
+        random_{options.seed},
+        pairs_(ranks),
+        undelivered_(ranks, 0) {}
+
+  /// Returns a message to fill in and `send`.
+  [[nodiscard]] std::uint32_t fresh();
+  [[nodiscard]] sim_message& operator[](std::uint32_t number) noexcept { return *pool_[number]; }
+  /// Sends a message at the present time.
+  void send(std::uint32_t number);
+
+  /// Returns whether all that `from` has sent `to` has left, and its reads are done.
+  [[nodiscard]] bool is_flushed(std::uint32_t from, std::uint32_t to) noexcept {
+    return pair_of(from, to).outstanding() == 0;
+  }
+  /// Returns whether all that `from` has sent is delivered.
+  [[nodiscard]] bool is_quiet(std::uint32_t from) const noexcept { return undelivered_[from] == 0; }
+
+  void happen(std::uint32_t what, std::uint32_t number) override;
+
+  /// Returns the bytes that have left ranks, payload that is not carried included.
+  [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return bytes_sent_; }
+  /// Returns the number of messages that ranks have sent.
+  [[nodiscard]] std::uint64_t messages_sent() const noexcept { return messages_sent_; }
+
+ private:
+  enum stage : std::uint32_t { departs, arrives, is_delivered };
+
+  [[nodiscard]] sim_pair& pair_of(std::uint32_t from, std::uint32_t to) {
+    auto& of_sender = pairs_[from];
+    if (of_sender.empty()) of_sender.resize(pairs_.size());
+    return of_sender[to];
+  }
+  [[nodiscard]] virtual_time delay() {
+    const virtual_time most = picoseconds(static_cast<double>(options_.jitter.count()));
+    return most == 0 ? 0 : static_cast<virtual_time>(random_() % static_cast<std::uint64_t>(most));
+  }
+  [[nodiscard]] bool is_carried(const put_piece& piece) const noexcept {
+    return piece.source.size() <= options_.most_carried_bytes;
+  }
+  void read_sources(sim_message& leaving);
+  void deliver(std::uint32_t number);
+  void deliver_signals(sim_pair& pair);
+  void answer(std::uint32_t number, message_kind kind, std::size_t bytes);
+  void release(std::uint32_t number);
+
+  scheduler& clock_;
+  const simulation_options& options_;
+  port_times ports_;
+  std::mt19937_64 random_;
+  std::vector<std::vector<sim_pair>> pairs_;  ///< [from][to]; a row is empty until it is used
+  std::vector<std::uint32_t> undelivered_;    ///< [from]
+  std::vector<std::unique_ptr<sim_message>> pool_;
+  std::vector<std::uint32_t> free_;
+  std::uint64_t bytes_sent_ = 0;
+  std::uint64_t messages_sent_ = 0;
+};
+
+inline std::uint32_t network::fresh() {
+  if (free_.empty()) {
+    pool_.push_back(std::make_unique<sim_message>());
+    return static_cast<std::uint32_t>(pool_.size() - 1);
+  }
+  const std::uint32_t number = free_.back();
+  free_.pop_back();
+  return number;
+}
+
+inline void network::release(std::uint32_t number) {
+  sim_message& used = *pool_[number];
+  // Vectors keep their memory for the next message.
+  auto pieces = std::move(used.pieces);
+  auto carried = std::move(used.carried);
+  used = {};
+  pieces.clear();
+  carried.clear();
+  used.pieces = std::move(pieces);
+  used.carried = std::move(carried);
+  free_.push_back(number);
+}
+
+inline void network::send(std::uint32_t number) {
+  sim_message& sent = *pool_[number];
+  sim_pair& pair = pair_of(sent.from, sent.to);
+  sent.epoch = pair.add(sent.is_put(), sent.has_signal);
+  pair.note_sent();
+  ++undelivered_[sent.from];
+  ++messages_sent_;
+  bytes_sent_ += sent.bytes;
+  clock_.add(clock_.time() + delay(), departs, number);
+}
+
+inline void network::happen(std::uint32_t what, std::uint32_t number) {
+  sim_message& moved = *pool_[number];
+  const std::size_t requests = std::max<std::size_t>(moved.pieces.size(), 1);
+  switch (static_cast<stage>(what)) {
+    case departs:
+      return clock_.add(ports_.leave(moved.from, moved.to, requests, moved.bytes, clock_.time()),
+                        arrives, number);
+    case arrives:
+      read_sources(moved);
+      return clock_.add(
+          ports_.enter(moved.from, moved.to, requests, moved.bytes, clock_.time()) + delay(),
+          is_delivered, number);
+    case is_delivered: return deliver(number);
+  }
+}
+
+inline void network::read_sources(sim_message& leaving) {
+  // A sender may write to sources once it knows that they were read, and that is late: when the
+  // first byte arrives.
+  if (leaving.kind != message_kind::put) return;
+  for (const put_piece& piece : leaving.pieces)
+    if (is_carried(piece))
+      leaving.carried.insert(leaving.carried.end(), piece.source.begin(), piece.source.end());
+  pair_of(leaving.from, leaving.to).note_done();
+  clock_.poke(leaving.from);
+}
+
+inline void network::deliver(std::uint32_t number) {
+  sim_message& here = *pool_[number];
+  switch (here.kind) {
+    case message_kind::put: break;
+    case message_kind::get: {
+      const auto source = here.pieces.front().source;
+      if (is_carried(here.pieces.front())) here.carried.assign(source.begin(), source.end());
+      return answer(number, message_kind::got, source.size());
+    }
+    case message_kind::add: {
+      std::uint64_t& word = *reinterpret_cast<std::uint64_t*>(here.target);
+      *here.result = std::exchange(word, word + here.value);
+      return answer(number, message_kind::added, sizeof word);
+    }
+    case message_kind::got: std::ranges::copy(here.carried, here.target); [[fallthrough]];
+    case message_kind::added:
+      if (here.done != nullptr) *here.done = true;
+      pair_of(here.to, here.from).note_done();
+      clock_.poke(here.to);
+      return release(number);
+  }
+  const std::byte* next = here.carried.data();
+  for (const put_piece& piece : here.pieces) {
+    if (!is_carried(piece)) continue;
+    std::copy_n(next, piece.source.size(), here.target + piece.offset);
+    next += piece.source.size();
+  }
+  const std::uint32_t from = here.from;
+  const std::uint32_t to = here.to;
+  sim_pair& pair = pair_of(from, to);
+  if (here.is_put()) pair.deliver_put(here.epoch);
+  if (here.has_signal)
+    pair.deliver_signal(here.epoch, number);
+  else
+    release(number);
+  pair.raise_due([&](std::uint32_t due) {
+    pool_[due]->word->raise_at_least(pool_[due]->value);
+    release(due);
+  });
+  --undelivered_[from];
+  clock_.poke(to);
+  if (to != from) clock_.poke(from);
+}
+
+inline void network::answer(std::uint32_t number, message_kind kind, std::size_t bytes) {
+  sim_message& request = *pool_[number];
+  --undelivered_[request.from];
+  request.kind = kind;
+  request.bytes = bytes;
+  std::swap(request.from, request.to);
+  clock_.add(clock_.time() + delay(), departs, number);
+}
+
+}  // namespace peerbus::detail

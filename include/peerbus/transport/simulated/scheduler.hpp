@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/function_ref.hpp>
+#include <peerbus/transport/simulated/fibre.hpp>
+
+namespace peerbus::detail {
+
+/// A time of a simulation or a span of it, in picoseconds. It begins at 0.
+using virtual_time = std::int64_t;
+inline constexpr virtual_time end_of_time = std::numeric_limits<virtual_time>::max();
+
+/// Converts nanoseconds.
+[[nodiscard]] constexpr virtual_time picoseconds(double ns) noexcept {
+  return static_cast<virtual_time>(ns * 1000 + 0.5);
+}
+
+/// Runs fibres in virtual time. Whatever happens is an event of a heap; events of one time happen
+/// in the order in which they were added. A running fibre has a clock of its own, which may be
+/// ahead of the events: it lets them catch up before it looks at what they might change.
+class scheduler final : public virtual_clock {
+ public:
+  /// Takes the events that fibres of a network add.
+  class event_target {
+   public:
+    event_target() = default;
+    event_target(const event_target&) = delete;
+    event_target& operator=(const event_target&) = delete;
+    /// Event `what` happens to `number`, both as given to `add`.
+    virtual void happen(std::uint32_t what, std::uint32_t number) = 0;
+
+   protected:
+    ~event_target() = default;
+  };
+
+  /// The reason for which `block` returned.
+  enum class wake : std::uint8_t {
+    ready,     ///< the condition holds
+    late,      ///< the time has passed
+    look,      ///< ranks may have ended: look after them
+    hopeless,  ///< nothing can happen any more
+  };
+
+  scheduler() = default;
+  ~scheduler() = default;
+
+  /// Adds a fibre that begins at time 0. Returns nothing: fibres are numbered from 0.
+  template <class Body>
+  void add_fibre(std::size_t stack_bytes, Body body) {
+    fibres_.push_back({std::make_unique<fibre>(stack_bytes, std::move(body))});
+    add(0, kind::resume, static_cast<std::uint32_t>(fibres_.size() - 1));
+  }
+  /// Runs all fibres to their ends.
+  void run(event_target& target);
+
+  /// Returns the number of the fibre that runs.
+  [[nodiscard]] std::uint32_t current() const noexcept { return current_; }
+  /// Returns the time: that of the fibre that runs, else that of the event that happens.
+  [[nodiscard]] virtual_time time() const noexcept {
+    return current_ == nobody ? time_ : fibres_[current_].clock;
+  }
+  /// Lets the fibre that runs compute for `span`.
+  void charge(virtual_time span) noexcept {
+    if (current_ != nobody) fibres_[current_].clock += span;
+  }
+  /// Lets all events happen that are due by the clock of the fibre that runs.
+  void catch_up() noexcept {
+    if (current_ == nobody || stays_ || events_.empty() ||
+        events_.front().at > fibres_[current_].clock)
+      return;
+    add(fibres_[current_].clock, kind::resume, current_);
+    fibres_[current_].context->leave();
+  }
+  /// Says whether `catch_up` does nothing for now, as others must not see what the fibre changes.
+  void stay(bool here) noexcept { stays_ = here; }
+  /// Lets others run until `is_ready()`, which `poke` asks, or until `until`.
+  [[nodiscard]] wake block(function_ref<bool()> is_ready, virtual_time until) noexcept;
+  /// Wakes fibre `number` if what it waits for is there.
+  void poke(std::uint32_t number) noexcept {
+    if (fibres_[number].is_ready != nullptr && (*fibres_[number].is_ready)())
+      unblock(number, wake::ready);
+  }
+  /// Has all fibres that block look after their peers, a millisecond from now.
+  void note_change() noexcept {
+    if (!std::exchange(looks_, true)) add(time() + look_after, kind::look, 0);
+  }
+  /// Adds an event for the target.
+  void add(virtual_time at, std::uint32_t what, std::uint32_t number) {
+    events_.push_back({at, ++added_, static_cast<std::uint32_t>(kind::of_target) + what, number});
+    std::push_heap(events_.begin(), events_.end());
+  }
+  /// Returns the number of events that have happened.
+  [[nodiscard]] std::uint64_t events() const noexcept { return happened_; }
+
+  /// Returns the time as a deadline has it. Lets due events happen, so that a loop that waits for
+  /// a deadline comes to it.
+  [[nodiscard]] deadline::clock::time_point now() noexcept override {
+    charge(clock_read);
+    catch_up();
+    return begin + std::chrono::nanoseconds{time() / 1000};
+  }
+  /// Converts a deadline.
+  [[nodiscard]] static virtual_time time_of(deadline until) noexcept {
+    const std::int64_t ns = std::chrono::nanoseconds{until.when() - begin}.count();
+    return ns < end_of_time / 1000 ? std::max<std::int64_t>(ns, 0) * 1000 : end_of_time;
+  }
+
+ private:
+  enum class kind : std::uint32_t { resume, timer, look, of_target };
+  static constexpr std::uint32_t nobody = ~std::uint32_t{0};
+  static constexpr virtual_time look_after = 1'000'000'000;
+  static constexpr virtual_time clock_read = 20'000;
+  static constexpr deadline::clock::time_point begin{std::chrono::seconds{1}};
+
+  struct event {
+    virtual_time at;
+    std::uint64_t order;
+    std::uint32_t what;
+    std::uint32_t number;
+    /// The heap has its greatest element first, which is the earliest event.
+    friend bool operator<(const event& a, const event& b) noexcept {
+      return a.at != b.at ? a.at > b.at : a.order > b.order;
+    }
+  };
+  struct strand {
+    std::unique_ptr<fibre> context;
+    virtual_time clock = 0;
+    const function_ref<bool()>* is_ready = nullptr;  ///< not null: it blocks
+    virtual_time until = 0;
+    virtual_time timer = end_of_time;  ///< of the earliest timer event
+    wake why = wake::ready;
+  };
+
+  void add(virtual_time at, kind what, std::uint32_t number) {
+    events_.push_back({at, ++added_, static_cast<std::uint32_t>(what), number});
+    std::push_heap(events_.begin(), events_.end());
+  }
+  void set_timer(std::uint32_t number);
+  void unblock(std::uint32_t number, wake why) noexcept;
+  void unblock_all(wake why) noexcept;
+  void happen(const event& due, event_target& target);
+
+  std::vector<strand> fibres_;
+  std::vector<event> events_;
+  virtual_time time_ = 0;
+  std::uint64_t added_ = 0;
+  std::uint64_t happened_ = 0;
+  std::uint32_t current_ = nobody;
+  bool looks_ = false;
+  bool stays_ = false;
+};
+
+inline scheduler::wake scheduler::block(function_ref<bool()> is_ready,
+                                        virtual_time until) noexcept {
+  catch_up();
+  strand& own = fibres_[current_];
+  if (is_ready()) return wake::ready;
+  own.is_ready = &is_ready;
+  own.until = until;
+  set_timer(current_);
+  own.context->leave();
+  return own.why;
+}
+
+inline void scheduler::set_timer(std::uint32_t number) {
+  strand& blocked = fibres_[number];
+  if (blocked.until >= blocked.timer || blocked.until == end_of_time) return;
+  blocked.timer = blocked.until;
+  add(std::max(blocked.until, time()), kind::timer, number);
+}
+
+inline void scheduler::unblock(std::uint32_t number, wake why) noexcept {
+  strand& blocked = fibres_[number];
+  if (blocked.is_ready == nullptr) return;
+  blocked.is_ready = nullptr;
+  blocked.why = why;
+  add(std::max(time(), blocked.clock), kind::resume, number);
+}
+
+inline void scheduler::unblock_all(wake why) noexcept {
+  for (std::uint32_t number = 0; number < fibres_.size(); ++number) unblock(number, why);
+}
+
+inline void scheduler::happen(const event& due, event_target& target) {
+  strand& own = fibres_[due.number];
+  switch (static_cast<kind>(due.what)) {
+    case kind::resume:
+      own.clock = std::max(own.clock, time_);
+      current_ = due.number;
+      own.context->enter();
+      current_ = nobody;
+      return;
+    case kind::timer:
+      if (own.timer <= time_) own.timer = end_of_time;
+      if (own.is_ready != nullptr && own.until <= time_) return unblock(due.number, wake::late);
+      if (own.is_ready != nullptr) set_timer(due.number);
+      return;
+    case kind::look: looks_ = false; return unblock_all(wake::look);
+    case kind::of_target: break;
+  }
+  target.happen(due.what - static_cast<std::uint32_t>(kind::of_target), due.number);
+}
+
+inline void scheduler::run(event_target& target) {
+  for (;;) {
+    // Without an event, whoever still blocks would block forever.
+    if (events_.empty()) unblock_all(wake::hopeless);
+    if (events_.empty()) return;
+    std::pop_heap(events_.begin(), events_.end());
+    const event due = events_.back();
+    events_.pop_back();
+    time_ = std::max(time_, due.at);
+    ++happened_;
+    happen(due, target);
+  }
+}
+
+}  // namespace peerbus::detail

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/detail/run_rank.hpp>
+#include <peerbus/bootstrap/detail/thread_world.hpp>
+#include <peerbus/bootstrap/rank_function.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/transport/simulated/check_platform.hpp>
+#include <peerbus/transport/simulated/network.hpp>
+#include <peerbus/transport/simulated/options.hpp>
+#include <peerbus/transport/simulated/scheduler.hpp>
+
+namespace peerbus::detail {
+
+/// The clock and the network of the ranks that this thread simulates.
+struct simulation {
+  simulation(const simulation_options& chosen, std::size_t ranks)
+      : options{chosen}, messages{clock, options, ranks} {}
+  simulation(const simulation&) = delete;
+  simulation& operator=(const simulation&) = delete;
+  ~simulation() = default;
+
+  /// Returns the simulation that this thread runs, if any.
+  [[nodiscard]] static simulation*& of_thread() noexcept {
+    static thread_local simulation* current = nullptr;
+    return current;
+  }
+
+  simulation_options options;
+  scheduler clock;
+  network messages;
+};
+
+/// Waits until all that the calling rank has sent is delivered: what it tells its peers before it
+/// leaves must not come after the news that it left.
+struct deliver_all {
+  void operator()(simulation* running) const noexcept {
+    if (running != simulation::of_thread()) return;
+    scheduler& clock = running->clock;
+    const auto is_quiet = [running, own = clock.current()] {
+      return running->messages.is_quiet(own);
+    };
+    while (!is_quiet() && clock.block(is_quiet, end_of_time) != scheduler::wake::hopeless) {
+    }
+  }
+};
+
+/// The lock of a world of fibres, which one thread runs, and how they wait in its allgather.
+class fibre_gate {
+ public:
+  /// Keeps other fibres from running while it is held.
+  struct mutex {
+    void lock() noexcept { simulation::of_thread()->clock.stay(true); }
+    void unlock() noexcept { simulation::of_thread()->clock.stay(false); }
+  };
+
+  /// Waits until `open`, and not after `until`: fibres have no work to do meanwhile.
+  /// Throws: `error` timed_out if nothing can happen any more.
+  void wait(std::unique_lock<mutex>& lock, deadline until, std::chrono::milliseconds /*pause*/) {
+    scheduler& clock = simulation::of_thread()->clock;
+    waiting_.push_back(clock.current());
+    const auto seen = opened_;
+    lock.unlock();
+    const auto why =
+        clock.block([this, seen] { return opened_ != seen; }, scheduler::time_of(until));
+    std::erase(waiting_, clock.current());
+    lock.lock();
+    if (why == scheduler::wake::hopeless)
+      throw error{errc::timed_out, "an allgather of simulated ranks, for which all of them wait"};
+  }
+  void open() noexcept {
+    ++opened_;
+    scheduler& clock = simulation::of_thread()->clock;
+    for (const std::uint32_t number : waiting_) clock.poke(number);
+    clock.note_change();
+  }
+
+ private:
+  std::vector<std::uint32_t> waiting_;
+  std::uint64_t opened_ = 0;
+};
+
+using fibre_world = shared_world<fibre_gate>;
+using fibre_bootstrap = shared_bootstrap<fibre_world>;
+
+/// Makes a simulation that of this thread, as long as it lives.
+class simulation_of_thread {
+ public:
+  explicit simulation_of_thread(simulation& made) noexcept {
+    simulation::of_thread() = &made;
+    clock_of_thread = &made.clock;
+  }
+  simulation_of_thread(const simulation_of_thread&) = delete;
+  simulation_of_thread& operator=(const simulation_of_thread&) = delete;
+  ~simulation_of_thread() {
+    simulation::of_thread() = nullptr;
+    clock_of_thread = nullptr;
+  }
+};
+
+/// Implements `run_simulated`.
+[[nodiscard]] inline int run_as_fibres(std::size_t n, rank_body body,
+                                       const simulation_options& options) {
+  refuse_bad_world(n, "run_simulated");
+  check_platform(options.platform);
+  if (simulation::of_thread() != nullptr)
+    throw error{errc::invalid_argument, "run_simulated: called by a simulated rank"};
+  simulation running{options, n};
+  const simulation_of_thread here{running};
+  const auto world = std::make_shared<fibre_world>(n);
+  std::vector<int> statuses(n, 0);
+  std::vector<std::unique_ptr<fibre_bootstrap>> boots;
+  boots.reserve(n);
+  for (const rank_id rank : all_ranks{n}) {
+    // Each rank has a core of its own in the machine that is played.
+    boots.push_back(std::make_unique<fibre_bootstrap>(world, rank, n));
+    running.clock.add_fibre(options.stack_bytes, [&body, &world, &boot = *boots.back(),
+                                                  &status = statuses[rank.index()]]() noexcept {
+      status = run_rank(body, boot);
+      world->wake();
+    });
+  }
+  running.clock.run(running.messages);
+  return *std::ranges::max_element(statuses);
+}
+
+}  // namespace peerbus::detail

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#include <cstddef>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/transport/any_transport.hpp>
+#include <peerbus/transport/simulated.hpp>
+
+#include "collective/suite.hpp"
+#include "conformance/exchange_suite.hpp"
+#include "conformance/layout_suite.hpp"
+#include "simulated/support.hpp"
+#include "support/oracle.hpp"
+#include "support/ranks.hpp"
+
+namespace exchange_test {
+
+namespace {
+using any_ranks =
+    test::any_over<peerbus::any_transport, simulated_test::simulated_over<peerbus::simulated, 3>>;
+using peerbus::codec::int8_per_token;
+}  // namespace
+
+TEST_CASE("dispatch and combine, all shapes, in many orders") {
+  for (const std::size_t n : {1U, 2U, 5U, 8U})
+    conformance::check_shapes<any_ranks, int8_per_token>(n);
+}
+
+TEST_CASE("all layouts, in many orders") {
+  for (const std::size_t n : {3U, 5U}) conformance::check_layouts<any_ranks, int8_per_token>(n, 1);
+}
+
+TEST_CASE("all layouts among many ranks") {
+  const int worst_status = any_ranks::run(24, [](auto& comm) {
+    conformance::run_layouts<int8_per_token>(
+        comm, {96, 64, 8, 2, oracle::routes::zipf, conformance::counts::uneven, {12}}, 1);
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("collectives, in many orders") {
+  for (const std::size_t n : {1U, 3U, 8U})
+    collective_suite::on_team<any_ranks>(n, collective_suite::check_small,
+                                         collective_suite::small_scratch);
+}
+
+}  // namespace exchange_test

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/run.hpp>
+#include <peerbus/transport/any_transport.hpp>
+#include <peerbus/transport/decorator.hpp>
+#include <peerbus/transport/simulated.hpp>
+
+#include "conformance/exchange_suite.hpp"
+#include "simulated/support.hpp"
+#include "support/oracle.hpp"
+#include "support/ranks.hpp"
+
+// Virtual time, by formula, and what a search for bad orders finds.
+
+namespace simulated_test {
+
+namespace {
+
+using peerbus::any_transport;
+using peerbus::communicator;
+using peerbus::deadline;
+using peerbus::errc;
+using peerbus::rank_id;
+using peerbus::signal_id;
+using peerbus::simulated;
+using peerbus::simulation_options;
+using std::chrono::nanoseconds;
+
+constexpr signal_id arrival{0};
+
+/// A machine of two nodes of two ranks, which share a network card each; round numbers.
+simulation_options two_nodes() {
+  simulation_options options;
+  options.platform = {.name = "two nodes",
+                      .ports = {{"bus", 1}, {"card", 2}},
+                      .levels = {{"node", 2, 100, 100, 1, 0}, {"network", 0, 1000, 10, 5, 1}},
+                      .costs = {.put_ns = 30, .signal_ns = 7, .poll_ns = 1, .token_ns = 0}};
+  return options;
+}
+
+/// Returns when each receiver saw what each of `senders` puts to the rank `distance` further on,
+/// all of them from the same moment on, `bytes` long.
+std::vector<nanoseconds> times_of_puts(std::size_t senders, std::size_t distance,
+                                       std::size_t bytes) {
+  std::vector<nanoseconds> seen(4);
+  const int status = peerbus::run_simulated(
+      4,
+      [&](peerbus::bootstrap& boot) {
+        communicator<simulated> comm{simulated{boot}};
+        auto win = comm.make_window(2 * bytes, 1);
+        const std::size_t me = comm.rank().index();
+        const nanoseconds start{100'000};
+        simulated::advance(start - simulated::now());
+        if (me < senders)
+          test::expect_ok(
+              win.put_signal(rank_id{me + distance}, 0, win.local().subspan(bytes), arrival, 1),
+              "put_signal");
+        if (me >= distance && me < senders + distance) {
+          test::expect_ok(win.wait(arrival, 1, deadline::after(std::chrono::seconds{1})), "wait");
+          seen[me] = simulated::now() - start;
+        }
+      },
+      two_nodes());
+  CHECK(status == 0);
+  return seen;
+}
+
+}  // namespace
+
+TEST_CASE("a message takes the time that the model says") {
+  // The sender's work, then the message leaves; its first byte arrives; the rest follows.
+  const auto expected = [](double latency, double rate, double gap, double bytes) {
+    return nanoseconds{static_cast<std::int64_t>(30 + 7 + latency + gap + (bytes + 8) / rate)};
+  };
+  for (const std::size_t bytes : {std::size_t{992}, std::size_t{99'992}}) {
+    const auto size = static_cast<double>(bytes);
+    CHECK(times_of_puts(1, 1, bytes)[1] == expected(100, 100, 1, size));
+    CHECK(times_of_puts(1, 2, bytes)[2] == expected(1000, 10, 5, size));
+  }
+}
+
+TEST_CASE("ranks share a card, and have a bus each") {
+  constexpr std::size_t bytes = 99'992;
+  const auto alone = times_of_puts(1, 2, bytes);
+  const auto together = times_of_puts(2, 2, bytes);
+  CHECK(std::min(together[2], together[3]) == alone[2]);
+  // The second message leaves once the card has sent the first, 5 ns and 10 us later.
+  CHECK(std::max(together[2], together[3]) == alone[2] + nanoseconds{10'005});
+}
+
+TEST_CASE("a time-out of a minute passes at once, and a dead rank is seen before it") {
+  const auto begin = std::chrono::steady_clock::now();
+  const int status = peerbus::run<simulated>(3, [](communicator<simulated>& comm) {
+    auto win = comm.make_window(0, 2);
+    const auto start = deadline::now();
+    test::expect_code(win.wait(arrival, 1, deadline::after(std::chrono::minutes{1})),
+                      errc::timed_out, "wait for nobody");
+    test::expect(deadline::now() - start >= std::chrono::minutes{1}, "a minute of virtual time");
+    comm.barrier();
+    if (comm.rank() == rank_id{2}) return;
+    const auto left = deadline::now();
+    test::expect_code(win.wait(arrival, 1, deadline::never(), rank_id{2}), errc::peer_dead,
+                      "wait for a rank that left");
+    test::expect(deadline::now() - left < std::chrono::milliseconds{10}, "seen in milliseconds");
+    // Both wait for what nobody does, without a deadline.
+    test::expect_code(win.wait(signal_id{1}, 1, deadline::never(), comm.rank()), errc::timed_out,
+                      "a wait that can never end");
+  });
+  CHECK(status == 0);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds{20});
+}
+
+TEST_CASE("an allgather for which a rank does not come times out in virtual time") {
+  const int status = peerbus::run_simulated(3, [](peerbus::bootstrap& boot) {
+    if (boot.rank() == rank_id{1}) {
+      simulated::advance(std::chrono::minutes{5});
+      static_cast<void>(deadline::now());  // Lets the others go on.
+      return;
+    }
+    test::expect_error(errc::timed_out, {"rank 1 of 3 did not come within 60"}, [&] {
+      static_cast<void>(
+          boot.allgather({}, deadline::after(std::chrono::minutes{1}), "what is missing"));
+    });
+  });
+  CHECK(status == 0);
+}
+
+TEST_CASE("exceptions of fibres do not mix") {
+  const int status = peerbus::run<simulated>(4, [](communicator<simulated>& comm) {
+    for (int i = 0; i < 3; ++i) {
+      try {
+        throw std::runtime_error{std::to_string(comm.rank().index())};
+      } catch (const std::exception& caught) {
+        comm.barrier();  // All ranks are in their handlers now.
+        test::expect_equal(caught.what(), std::to_string(comm.rank().index()), "the text");
+        try {
+          throw;
+        } catch (const std::runtime_error& again) {
+          test::expect_equal(again.what(), std::to_string(comm.rank().index()), "thrown again");
+        }
+      }
+    }
+  });
+  CHECK(status == 0);
+}
+
+namespace {
+
+/// Returns the virtual times at which the ranks end a few rounds of an exchange.
+std::vector<nanoseconds> ends_of_rounds(const simulation_options& options) {
+  std::vector<nanoseconds> ends(6);
+  const int status = peerbus::run_simulated(
+      6,
+      [&](peerbus::bootstrap& boot) {
+        communicator<any_transport> comm{any_transport{simulated{boot}}};
+        conformance::run_case<peerbus::codec::int8_per_token>(
+            comm, {12, 64, 4, 8, oracle::routes::zipf}, peerbus::moe::compact{}, 3);
+        ends[comm.rank().index()] = simulated::now();
+      },
+      options);
+  CHECK(status == 0);
+  return ends;
+}
+
+}  // namespace
+
+TEST_CASE("the same seed gives the same times") {
+  const auto in_order = ends_of_rounds({});
+  CHECK(ends_of_rounds({}) == in_order);
+  const auto by_seed = ends_of_rounds(delayed(nanoseconds{5000}, 7));
+  CHECK(ends_of_rounds(delayed(nanoseconds{5000}, 7)) == by_seed);
+  CHECK(ends_of_rounds(delayed(nanoseconds{5000}, 8)) != by_seed);
+  CHECK(by_seed != in_order);
+}
+
+namespace {
+
+/// A transport that breaks requirement 5: every signal overtakes the puts before it that no signal
+/// has followed yet.
+class overtaken : public peerbus::transport_decorator<simulated, peerbus::transport_refinements{}> {
+ public:
+  using transport_decorator::transport_decorator;
+  [[nodiscard]] errc put(rank_id peer, const window& memory, std::size_t offset,
+                         std::span<const std::byte> source) noexcept {
+    const errc code = inner().put(peer, memory, offset, source.first(source.size() / 2));
+    held_.push_back({peer, &memory, offset + source.size() / 2, source.subspan(source.size() / 2)});
+    return code;
+  }
+  [[nodiscard]] errc signal(rank_id peer, const window& memory, signal_id id,
+                            std::uint64_t value) noexcept {
+    const errc code = inner().signal(peer, memory, id, value);
+    for (const held& late : held_)
+      static_cast<void>(inner().put(late.peer, *late.memory, late.offset, late.source));
+    held_.clear();
+    return code;
+  }
+  [[nodiscard]] errc put_signal(rank_id peer, const window& memory, std::size_t offset,
+                                std::span<const std::byte> source, signal_id id,
+                                std::uint64_t value) noexcept {
+    const errc code = put(peer, memory, offset, source);
+    return code == errc::ok ? signal(peer, memory, id, value) : code;
+  }
+
+ private:
+  struct held {
+    rank_id peer;
+    const window* memory;
+    std::size_t offset;
+    std::span<const std::byte> source;
+  };
+  std::vector<held> held_;
+};
+
+/// A ring of slots whose writer does not wait until a slot is free.
+void write_without_permission(communicator<any_transport>& comm) {
+  constexpr std::size_t slots = 4;
+  auto win = comm.make_window(slots * 8 + 100 * 8, 1);
+  const auto words = win.local<std::uint64_t>();
+  for (std::uint64_t n = 1; n <= 100; ++n) {
+    if (comm.rank() == rank_id{0}) {
+      words[slots + n - 1] = n;
+      test::expect_ok(
+          win.put_signal(rank_id{1}, n % slots * 8, words.subspan(slots + n - 1, 1), arrival, n),
+          "put_signal");
+      simulated::advance(nanoseconds{400});
+    } else {
+      test::expect_ok(win.wait(arrival, n, deadline::never()), "wait");
+      test::expect_equal(words[n % slots], n, "the word of a slot");
+      simulated::advance(nanoseconds{100});
+    }
+  }
+}
+
+/// Runs `body` in several orders. Returns in how many it failed.
+template <class Transport, class Body>
+int failures(std::size_t ranks, nanoseconds jitter, Body body) {
+  int count = 0;
+  for (std::uint64_t seed = 1; seed <= 5; ++seed)
+    count += peerbus::run_simulated(
+        ranks,
+        [&](peerbus::bootstrap& boot) {
+          communicator<any_transport> comm{any_transport{Transport{boot}},
+                                           {.timeout = std::chrono::seconds{1}}};
+          body(comm);
+        },
+        delayed(jitter, seed));
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("a transport whose signals overtake puts is found out") {
+  const auto rounds = [](auto& comm) {
+    conformance::run_case<peerbus::codec::int8_per_token>(
+        comm, {4, 64, 2, 8, oracle::routes::uniform, conformance::counts::full},
+        peerbus::moe::compact{}, 2);
+  };
+  CHECK(failures<simulated>(3, nanoseconds{3000}, rounds) == 0);
+  CHECK(failures<overtaken>(3, nanoseconds{3000}, rounds) == 5);
+}
+
+TEST_CASE("a protocol that only works by good luck is found out") {
+  CHECK(failures<simulated>(2, nanoseconds{0}, write_without_permission) == 0);
+  CHECK(failures<simulated>(2, nanoseconds{5000}, write_without_permission) > 0);
+}
+
+TEST_CASE("rows that are not carried take the time of rows that are") {
+  const auto run = [](std::size_t most_carried) {
+    simulation_options options = two_nodes();
+    options.most_carried_bytes = most_carried;
+    nanoseconds end{0};
+    const int status = peerbus::run_simulated(
+        4,
+        [&](peerbus::bootstrap& boot) {
+          communicator<simulated> comm{simulated{boot}};
+          auto win = comm.make_window(20'000, 1);
+          std::ranges::fill(win.local().first(10'000), std::byte{1});
+          comm.barrier();
+          const rank_id next{(comm.rank().index() + 1) % comm.size()};
+          test::expect_ok(win.put_signal(next, 10'000, win.local().first(10'000), arrival, 1),
+                          "put_signal");
+          test::expect_ok(win.wait(arrival, 1, deadline::never()), "wait");
+          test::expect_equal(win.local()[10'000] == std::byte{1}, most_carried >= 10'008,
+                             "whether the bytes came");
+          end = std::max(end, simulated::now());
+        },
+        options);
+    CHECK(status == 0);
+    return end;
+  };
+  CHECK(run(1000) == run(100'000));
+}
+
+TEST_CASE("impossible platforms and callers are refused by name") {
+  const auto refused = [](auto change, std::initializer_list<std::string_view> texts) {
+    simulation_options options = two_nodes();
+    change(options.platform);
+    test::expect_error(errc::invalid_argument, texts, [&] {
+      static_cast<void>(peerbus::run_simulated(1, [](peerbus::bootstrap&) {}, options));
+    });
+  };
+  refused([](auto& given) { given.levels.clear(); }, {"platform 'two nodes': no levels"});
+  refused([](auto& given) { given.levels[0].ranks = 0; }, {"level 'node': ranks is 0, expected"});
+  refused([](auto& given) { given.levels[1].ranks = 4; }, {"level 'network': ranks is 4"});
+  refused([](auto& given) { given.levels[1].port = 2; }, {"port is 2, expected less than 2"});
+  refused([](auto& given) { given.levels[1].gb_per_s = 0; }, {"gb_per_s is 0.0", "expected more"});
+  refused([](auto& given) { given.ports[1].ranks = 0; }, {"port 'card': ranks is 0"});
+  refused([](auto& given) { given.costs.poll_ns = 0; }, {"costs: poll_ns is 0.0"});
+  CHECK(peerbus::run_threads(1, [](peerbus::bootstrap& boot) {
+          test::expect_error(errc::unsupported, {"run_simulated has started"},
+                             [&] { const simulated bus{boot}; });
+        }) == 0);
+}
+
+}  // namespace simulated_test
