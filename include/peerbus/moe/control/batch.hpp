@@ -65,8 +65,7 @@ class batch {
         order{path.stages ? std::make_unique<put_order>(config, geometry, rank_count) : nullptr},
         checks{config.distrust_peers
                    ? std::make_unique<peer_checks>(config, geometry, router, rank, rank_count)
-                   : nullptr},
-        checked_origins_{checks ? checks->origins() : nullptr} {}
+                   : nullptr} {}
 
   send_plan leaving;
   recv_plan arriving;
@@ -134,7 +133,7 @@ class batch {
   /// Returns the origins of the rows that arrived, from row 0. `set` is the set of the batch at
   /// this rank.
   [[nodiscard]] const wire_origin* origins(const set_view& set) const noexcept {
-    return checked_origins_ != nullptr ? checked_origins_ : set.origin(0);
+    return checks ? checks->origins() : set.origin(0);
   }
   /// Returns the local expert ids of the slots of the rows that arrived, likewise. Layouts by rank
   /// only.
@@ -142,11 +141,12 @@ class batch {
     return checks ? checks->experts() : peerbus::detail::placed<std::int32_t>(set.experts(0));
   }
 
-  /// Returns the batch as its path sees it. `set` is the number of its set, and lanes make rows in
-  /// `buffers`.
-  [[nodiscard]] row_path_batch on_path(std::size_t set, const row_buffers& buffers) const noexcept {
-    return {input, leaving,  arriving,           checked_origins_, order.get(),
-            set,   attached, stores.stream_from, buffers};
+  /// Returns the batch as its path sees it. `set` is the set of the batch at this rank,
+  /// `set_number` its number, and lanes make rows in `buffers`.
+  [[nodiscard]] row_path_batch on_path(const set_view& set, std::size_t set_number,
+                                       const row_buffers& buffers) const noexcept {
+    return {input,      leaving,  arriving,           origins(set), order.get(),
+            set_number, attached, stores.stream_from, buffers};
   }
 
  private:
@@ -160,7 +160,6 @@ class batch {
     refusal lost;
   };
 
-  const wire_origin* checked_origins_;  ///< those of `checks`, or null
   use_of_set previous_;
 };
 
