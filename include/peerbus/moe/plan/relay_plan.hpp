@@ -55,10 +55,8 @@ struct relay_ranks {
   [[nodiscard]] level_configs configs(const exchange_config& config, const near_groups& groups,
                                       std::size_t column, std::size_t group_number) const noexcept;
 
-  /// Returns the logical expert of each place of the far level, or `vacant`.
-  [[nodiscard]] std::vector<std::uint32_t> far_experts(const expert_map& all) const;
   /// Returns the router of the far level by which tokens take the way of `all`. `far_config` is the
-  /// configuration of that level, with its experts.
+  /// configuration of that level.
   [[nodiscard]] expert_router far_router(const exchange_config& far_config,
                                          const expert_router& all) const;
   /// Returns the logical expert of each expert of the near level, or `vacant`.
@@ -74,7 +72,8 @@ struct relay_ranks {
   std::size_t own_group;                    ///< of this rank
   std::size_t near_copies;                  ///< as `copies_in_group`
   std::size_t most;                         ///< experts of the group that holds the most
-  std::vector<std::uint32_t> far_physical;  ///< of each place of the far level, or `vacant`
+  std::vector<std::uint32_t> far_physical;  ///< the expert of each place of the far level, or
+                                            ///< `vacant`
   peerbus::detail::subset_bootstrap far_boot;
   peerbus::detail::subset_bootstrap near_boot;
   peerbus::detail::subset_group far;   ///< the ranks of the column
