@@ -38,6 +38,17 @@ enum class stage : std::uint8_t {
   returned    ///< combined
 };
 
+/// Returns whether a batch is not between its dispatch and its combine.
+constexpr bool is_over(stage reached) noexcept {
+  return reached == stage::idle || reached == stage::released || reached == stage::returned;
+}
+
+/// A batch that is between its dispatch and its combine.
+struct unfinished_batch {
+  std::uint64_t number;
+  stage reached;
+};
+
 /// Returns the state of a batch in words, for error messages.
 inline std::string_view describe(stage reached) noexcept {
   switch (reached) {

@@ -184,7 +184,7 @@ class relay_engine final : public exchange_engine {
   /// Returns the state of the received batch of `named`.
   batch_state& received_state(std::string_view doing, ticket named);
 
-  /// Returns the batch with the lowest number that is between its dispatch and its combine.
+  /// Returns the unfinished batch with the lowest number, if any.
   [[nodiscard]] std::optional<unfinished_batch> unfinished() noexcept;
 
   /// Returns the state of the batch that `rows` belong to.

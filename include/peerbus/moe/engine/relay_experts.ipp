@@ -20,8 +20,7 @@ PEERBUS_INLINE std::optional<unfinished_batch> relay_engine::unfinished() noexce
     if (state.reached == progress::sent) found = stage::sent;
     // The near level, because a refused dispatch may have come through the far one.
     if (state.reached == progress::received) found = near_.parts->batches.at(state.number).reached;
-    if (found == stage::idle || found == stage::returned) continue;
-    if (!first || state.number < first->number) first = {state.number, found};
+    if (!is_over(found) && (!first || state.number < first->number)) first = {state.number, found};
   }
   return first;
 }
