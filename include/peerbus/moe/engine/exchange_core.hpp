@@ -121,7 +121,7 @@ class exchange_core final : public exchange_engine {
   }
   /// Returns the set of `this_batch` at this rank.
   [[nodiscard]] set_view local_set(const batch& this_batch) const noexcept {
-    return {parts_.map, parts_.window.local(), parts_.batches.set_of(this_batch)};
+    return messages_.local_set(parts_.batches.set_of(this_batch));
   }
 
   // The parts of operations, for an exchange that is a level of another.

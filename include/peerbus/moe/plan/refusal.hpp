@@ -116,9 +116,6 @@ struct refusal_of {
   refusal why;
 };
 
-/// Returns the text of operation `number` if this rank has found `why` in what a peer wrote.
-std::string describe_distrust(std::string_view operation, std::uint64_t number, const refusal& why);
-
 /// Throws the error of operation `number` that `found` refuses: invalid_argument on the rank whose
 /// own input is bad, `refused` on the others.
 [[noreturn]] void throw_refusal(std::string_view operation, std::uint64_t number, rank_id own_rank,

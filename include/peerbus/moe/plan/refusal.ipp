@@ -119,11 +119,6 @@ PEERBUS_ERROR_PATH std::string describe(const refusal& why) {
 
 namespace detail {
 
-PEERBUS_ERROR_PATH std::string describe_distrust(std::string_view operation, std::uint64_t number,
-                                                 const refusal& why) {
-  return peerbus::detail::concat({operation, " ", number, ": ", describe(why)});
-}
-
 [[noreturn]] PEERBUS_ERROR_PATH void throw_refusal(std::string_view operation, std::uint64_t number,
                                                    rank_id own_rank, const refusal_of& found) {
   using peerbus::detail::concat;
