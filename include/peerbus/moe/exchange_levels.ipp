@@ -102,8 +102,10 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
         parts.batches.router().map().rename(ranks_->near_experts(ranks_->router.map()));
         parts.batches.hand_on(comm_.size(), config_.max_tokens);
         relay_ = std::make_unique<detail::relay_engine>(
-            this, comm_, config_, groups, *ranks_, detail::relay_engine::level{ranks_->far, *far_},
-            detail::relay_engine::level{ranks_->near, parts});
+            this, comm_, config_, groups, *ranks_,
+            detail::relay_engine::level{ranks_->far, *far_, ranks_->far_physical},
+            detail::relay_engine::level{ranks_->near, parts,
+                                        ranks_->experts[groups.own_group].held});
       });
   config_.protocol = near.protocol;
 }
