@@ -81,7 +81,7 @@ class batch {
   send_plan leaving;
   recv_plan arriving;
   std::unique_ptr<put_order> order;     ///< null unless the path stages
-  std::unique_ptr<peer_checks> checks;  ///< null unless this rank distrusts its peers
+  std::unique_ptr<peer_checks> checks;  ///< null unless ranks distrust their peers
   batch_input input;
   stage reached = stage::idle;
   std::uint64_t number = 0;    ///< number of the dispatch
