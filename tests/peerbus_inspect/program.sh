@@ -59,6 +59,8 @@ case $3 in
     wait "$gone"
     expect 1 "^peerbus_inspect: process $gone is gone" "$gone" "$started"
     has "^rank 0 \(pid $stopped\) is stopped; "
+    expect 1 "^peerbus_inspect: process $gone is gone" --json "$gone" "$started"
+    has '"answer": "rank 0 \(pid' "^    $gone$"
     # The job goes on, and ranks whose turn it is not wait for those that are at work.
     kill -CONT "$stopped"
     expect 0 'no rank has waited for long' --patience 86400 "$started"
