@@ -268,9 +268,9 @@ class PeerbusAFDConnector(AFDConnectorBase):
         dispatcher, comm = self._dispatcher, self._comm
         self._dispatcher = self._comm = None
         if dispatcher is not None:
-            for batch in self._sent_back:
+            for batch in self._received:
                 with contextlib.suppress(c.Error):  # Of ranks that are gone.
-                    batch.finish()
+                    batch.give_up()
             dispatcher.destroy()
             comm.destroy()
         self._under_way.clear()
