@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What back ends of engines share: tokens to the ranks of their experts, and outputs back."""
 
+import functools
 import threading
 import time
 
@@ -293,7 +294,8 @@ class Batch:
       slots, otherwise [N, H]; L local experts, R ranks, B = `max_tokens`.
     - `counts`, int32: rows of each local expert [L]; with slots, of each source rank [R].
     - `slot_experts` int32 and `slot_weights` [N, K], in layouts by rank: the local expert of each slot of
-      a row, or -1, and its weight. [R * B, K] with slots, -1 where no row is.
+      a row, or -1, and its weight. With slots copies [R * B, K], made when they are first read, with -1
+      where no row is.
     - `row_experts` int64 [N], with compact: the local expert of each row.
     - `outputs`: bfloat16 in the shape of `rows`, from where ranks read without a copy.
     """
@@ -356,24 +358,36 @@ class Batch:
         self.outputs = view_like(self._x, self._outputs, _BF16)
         self.scales = None if received.scales is None else like(self._x, shaped(received.scales))
         if received.by_rank:
-            number = ranks * most if self._layout == "slots" else received.end
-            self._slot_experts = received.slot_experts[:number]
-            weights = received.slot_weights[:number]
             if self._layout == "slots":
                 sums = received.counts[0].astype(numpy.int32)
-                came = (numpy.arange(most) < sums[:, None]).reshape(-1, 1)
-                self._slot_experts = numpy.where(came, self._slot_experts, numpy.int32(-1))
-                weights = numpy.where(came, weights, numpy.float32(0))
             else:
                 used = self._slot_experts[self._slot_experts >= 0]
                 sums = numpy.bincount(used, minlength=self._dispatcher.local_experts).astype(numpy.int32)
-            self.slot_experts = like(self._x, self._slot_experts)
-            self.slot_weights = like(self._x, weights)
         elif self._layout == "compact":
             self.row_experts = like(self._x, numpy.repeat(
                 numpy.arange(len(sums), dtype=numpy.int64), sums))
         self._sums, self.counts = sums, like(self._x, sums)
         return self
+
+    @functools.cached_property
+    def _slot_experts(self):
+        return self._of_slots(self._received.slot_experts, numpy.int32(-1))
+
+    @functools.cached_property
+    def slot_experts(self):
+        return like(self._x, self._slot_experts)
+
+    @functools.cached_property
+    def slot_weights(self):
+        return like(self._x, self._of_slots(self._received.slot_weights, numpy.float32(0)))
+
+    def _of_slots(self, values, missing):
+        """Returns the values of the slots of rows, with slots `missing` where no row is."""
+        if self._layout != "slots":
+            return values[:self._received.end]
+        most = self._dispatcher.max_tokens
+        came = (numpy.arange(most) < self._sums[:, None]).reshape(-1, 1)
+        return numpy.where(came, values[:len(came)], missing)
 
     def reduced(self, outputs, weights=None):
         """Returns the weighted sums over the local experts of each row, [N, H], that combine adds in
