@@ -189,11 +189,18 @@ class Once:
         return self._outcome
 
 
+def dealt(experts, ranks):
+    """Returns how many experts each rank has if they are dealt out equally: the first ranks have one more if
+    they do not divide."""
+    few, more = divmod(experts, ranks)
+    return [few + (rank < more) for rank in range(ranks)]
+
+
 class TokenDispatcher:
     """Dispatches tokens of up to `max_tokens` per rank to `experts` experts.
 
-    Rank r of `comm` has `experts_of_rank[r]` experts, by default E // R and the first E % R ranks one more, in
-    order. `in_flight` micro-batches of a layout and codec may be under way at once. `relay` and `same_bits` as in
+    Rank r of `comm` has `experts_of_rank[r]` experts, in order, by default as `dealt` says. `in_flight`
+    micro-batches of a layout and codec may be under way at once. `relay` and `same_bits` as in
     `peerbus.Exchange`, except that the layout slots is never relayed. `timeout` is the time limit of each
     call, by default that of `comm`. `watch` is the `Watch` of `comm`, by default one of its own.
     """
@@ -205,9 +212,7 @@ class TokenDispatcher:
         self._relay = relay
         self._exchanges = {}
         self._experts_of_rank = experts_of_rank
-        few, more = divmod(experts, comm.size)
-        places = numpy.asarray(few + (numpy.arange(comm.size) < more) if experts_of_rank is None
-                               else experts_of_rank)
+        places = numpy.asarray(dealt(experts, comm.size) if experts_of_rank is None else experts_of_rank)
         self._owners = numpy.repeat(numpy.arange(comm.size), places)
         self.first_expert, self.local_experts = int(places[:comm.rank].sum()), int(places[comm.rank])
         self.watch, self._owns_watch = watch or Watch(), watch is None
