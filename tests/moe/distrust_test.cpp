@@ -138,7 +138,7 @@ class lying : public peerbus::transport_decorator<Base> {
 
 using direct = lying<loopback>;
 using staged = lying<test::indirect<loopback>>;
-using hosts = lying<test::on_hosts<loopback, test::indirect<loopback>>>;
+using hosts = lying<test::lazy_hosts>;
 
 /// A level of an exchange whose memory a lie changes.
 struct level {
