@@ -189,7 +189,7 @@ def measure(record, keys, programs, given, date):
             complete = False
             continue
         where = machine.enter(record.machines, programs.compiler(), date, given)
-        figure = record.find(each.key)[2]
+        _, figure = record.find(each.key)
         before = record.texts(each.key)
         if record.field(each.key, "shows", "value") != "value":
             found = {"least": found["value"], "most": found["value"], **found}
@@ -211,7 +211,7 @@ def selected(record, names):
             raise Failure(f"'{name}' given, expected a key or a table that --list lists")
     by_group = {}
     for key in keys:
-        if "of" not in record.find(key)[2]:
+        if "of" not in record.find(key)[1]:
             by_group.setdefault(key.partition(".")[0], []).append(key)
     return by_group
 

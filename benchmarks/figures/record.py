@@ -68,14 +68,14 @@ class Record:
         return [f"{name}.{key}" for name, group in self.groups.items() for key in group["figures"]]
 
     def find(self, key):
-        """Returns the group of a full key, its name, and the figure, or None without such a figure."""
+        """Returns the group and the figure of a full key, or None without such a figure."""
         name, _, rest = key.partition(".")
         group = self.groups.get(name, {})
         figure = group.get("figures", {}).get(rest)
-        return None if figure is None else (group, name, figure)
+        return None if figure is None else (group, figure)
 
     def field(self, key, field, default=None):
-        group, _, figure = self.find(key)
+        group, figure = self.find(key)
         if field in figure:
             return figure[field]
         value = group.get(field, default)
@@ -85,7 +85,7 @@ class Record:
 
     def numbers(self, key):
         """Returns the numbers that pages show of a figure."""
-        figure = self.find(key)[2]
+        _, figure = self.find(key)
         if "of" in figure:
             what, *others = figure["of"]
             values = [self.numbers(other)[0] for other in others]
@@ -95,7 +95,7 @@ class Record:
 
     def texts(self, key):
         """Returns these numbers as texts. The first names the machine if it is not that of the group."""
-        group = self.find(key)[0]
+        group, _ = self.find(key)
         rule = self.field(key, "rule") or (".2" if self.field(key, "unit") == "times" else "3")
         texts = [shown(number, rule) for number in self.numbers(key)]
         if (machine := self.machine(key)) != group["machine"]:
@@ -103,7 +103,7 @@ class Record:
         return texts
 
     def machine(self, key):
-        group, _, figure = self.find(key)
+        group, figure = self.find(key)
         return self.machine(figure["of"][1]) if "of" in figure else figure.get("machine", group["machine"])
 
     def settle(self, name):

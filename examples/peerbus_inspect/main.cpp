@@ -36,11 +36,17 @@ void add(std::vector<peerbus::observed_group>& all, pid_t process) {
     if (std::ranges::find(all, group) == all.end()) all.push_back(std::move(group));
 }
 
-/// Returns the groups of these processes and of all ranks that are in one of them. Of the
-/// processes, those that have ended are named on stderr, and left out.
+/// The groups of some processes and of all ranks that are in one of them.
+struct attached {
+  std::vector<peerbus::observed_group> groups{};
+  std::vector<std::size_t> gone{};  ///< of the processes, those that have ended
+};
+
+/// Returns the groups of `processes`, of which it names on stderr those that have ended.
 /// Throws: `error` as `observed_group::attach`; invalid_argument if all have ended.
-std::vector<peerbus::observed_group> attach_all(const std::vector<std::size_t>& processes) {
-  std::vector<peerbus::observed_group> all;
+attached attach_all(const std::vector<std::size_t>& processes) {
+  attached found;
+  auto& all = found.groups;
   std::set<pid_t> known;
   std::optional<peerbus::error> ended;
   for (const std::size_t each : processes) {
@@ -51,6 +57,7 @@ std::vector<peerbus::observed_group> attach_all(const std::vector<std::size_t>& 
       if (caught.code() != peerbus::errc::invalid_argument) throw;
       if (processes.size() > 1)
         std::fprintf(stderr, "peerbus_inspect: process %zu is gone\n", each);
+      found.gone.push_back(each);
       ended = caught;
     }
   }
@@ -67,7 +74,7 @@ std::vector<peerbus::observed_group> attach_all(const std::vector<std::size_t>& 
         continue;
       }
     }
-  return all;
+  return found;
 }
 
 int run(const options& chosen) {
@@ -75,13 +82,16 @@ int run(const options& chosen) {
       std::chrono::ceil<std::chrono::nanoseconds>(std::chrono::duration<double>{chosen.patience});
   for (std::optional<int> status;;) {
     std::vector<group_view> groups;
+    attached found;
     try {
-      groups = look_at(attach_all(chosen.processes), patience);
+      found = attach_all(chosen.processes);
+      groups = look_at(found.groups, patience);
     } catch (const peerbus::error&) {
       if (!status) throw;
       return *status;  // The job has ended.
     }
-    const std::string text = chosen.json ? report_json(groups) : report_text(groups) + "\n";
+    const std::string text =
+        chosen.json ? report_json(groups, found.gone) : report_text(groups) + "\n";
     if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return cannot_look;
     status = groups.front().answer.found > finding::moving ? found_a_culprit : 0;
     if (chosen.watch == 0) return *status;

@@ -200,7 +200,8 @@ std::string report_text(const std::vector<group_view>& groups) {
   return text;
 }
 
-std::string report_json(const std::vector<group_view>& groups) {
+std::string report_json(const std::vector<group_view>& groups,
+                        const std::vector<std::size_t>& gone) {
   json all = json::array();
   for (const group_view& group : groups) {
     json ranks = json::array();
@@ -213,7 +214,8 @@ std::string report_json(const std::vector<group_view>& groups) {
                    {"not_seen", not_seen(group)},
                    {"ranks", ranks}});
   }
-  return json{{"answer", answer_text(groups.front())}, {"groups", all}}.dump(2) + "\n";
+  return json{{"answer", answer_text(groups.front())}, {"gone", gone}, {"groups", all}}.dump(2) +
+         "\n";
 }
 
 }  // namespace peerbus_inspect

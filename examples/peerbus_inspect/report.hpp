@@ -26,7 +26,9 @@ std::vector<group_view> look_at(const std::vector<peerbus::observed_group>& part
 
 /// Returns the report as text for people: the answer, what to do, and a table of each group.
 std::string report_text(const std::vector<group_view>& groups);
-/// Returns the report as JSON for programs. docs/errors.md has the keys.
-std::string report_json(const std::vector<group_view>& groups);
+/// Returns the report as JSON for programs. docs/errors.md has the keys. `gone` are the processes
+/// that were asked about and have ended.
+std::string report_json(const std::vector<group_view>& groups,
+                        const std::vector<std::size_t>& gone);
 
 }  // namespace peerbus_inspect

@@ -3,6 +3,7 @@
 symbols and pages. SITE is what Doxygen has written; search.py adds the headings of the pages first."""
 
 import html
+import os
 import pathlib
 import re
 import sys
@@ -29,7 +30,7 @@ def main():
             if re.match(r"[a-z]+:", path):
                 continue
             links += 1
-            target = (file.parent / path).resolve() if path else file
+            target = pathlib.Path(os.path.normpath(file.parent / path)) if path else file
             if not target.exists():
                 wrong.append(f"{file.relative_to(site)}: {link}: there is no such file")
             elif anchor and anchor not in anchors.get(target, ()):

@@ -92,52 +92,45 @@ TEST_CASE("tcp: processes that a rank starts know it for a rank by its memory") 
 
 TEST_CASE("tcp: an observer sees the rank of a process, and of which group it is") {
   const time_limit limit;
-  const auto port = free_tcp_port();
-  std::vector<pid_t> ranks;
-  ranks.reserve(2);
-  for (std::size_t rank = 0; rank < 2; ++rank)
-    ranks.push_back(in_child([=] {
-      tcp_bootstrap boot{tcp_seat(rank, 2, port), patience()};
-      const auto groups = peerbus::observed_group::attach(::getpid());
-      require(groups.size() == 1 && groups[0].size() == 2, "a group of 2 ranks");
-      const auto seen = groups[0].read();
-      require(seen.size() == 1 && seen[0].rank == boot.rank() && seen[0].process == ::getpid(),
-              "the rank of this process alone");
-      require(seen[0].latest->wait.operation == peerbus::group_operation::allgather, "its wait");
-      const auto ids = boot.allgather({bytes_of(std::to_string(groups[0].id())), {}}, patience(),
-                                      "numbers of the group");
-      require(ids[0].bytes == ids[1].bytes, "the same number on both ranks");
-      return 0;
-    }));
-  CHECK(all_as_expected(ranks));
+  CHECK(run_over_tcp(2, [](bootstrap& boot) {
+          const auto groups = peerbus::observed_group::attach(::getpid());
+          require(groups.size() == 1 && groups[0].size() == 2, "a group of 2 ranks");
+          const auto seen = groups[0].read();
+          require(seen.size() == 1 && seen[0].rank == boot.rank() && seen[0].process == ::getpid(),
+                  "the rank of this process alone");
+          require(seen[0].latest->wait.operation == peerbus::group_operation::allgather,
+                  "its wait");
+          const auto ids = boot.allgather({bytes_of(std::to_string(groups[0].id())), {}},
+                                          patience(), "numbers of the group");
+          require(ids[0].bytes == ids[1].bytes, "the same number on both ranks");
+        }) == 0);
 }
 
 TEST_CASE("tcp: an observer tells two groups of equal members, and two meetings, apart") {
   const time_limit limit;
   const auto port = free_tcp_port();
-  std::vector<pid_t> ranks;
-  ranks.reserve(4);
-  for (std::size_t rank = 0; rank < 4; ++rank)
-    ranks.push_back(in_child([=] {
-      auto settings = tcp_seat(rank, 4, port);
-      settings.host = rank % 2 == 0 ? "an even host" : "an odd host";
-      tcp_bootstrap boot{settings, patience()};
-      const auto pair = peerbus::split(boot, rank / 2);
-      const auto again = peerbus::split(boot, rank / 2);
-      std::string own;
-      for (const auto& group : peerbus::observed_group::attach(::getpid()))
-        own += std::to_string(group.id()) + " ";
-      const auto ids = boot.allgather({bytes_of(own), {}}, patience(), "numbers of the groups");
-      std::set<std::string> different;
-      for (const auto& given : ids) {
-        std::istringstream words{text_of(given.bytes)};
-        different.insert(std::istream_iterator<std::string>{words}, {});
-      }
-      require(different.size() == 5, "5 groups: " + own);
-      require(ids[0].bytes == ids[1].bytes && ids[2].bytes == ids[3].bytes, "the same in a group");
-      return 0;
-    }));
-  CHECK(all_as_expected(ranks));
+  const auto meet = [=](std::size_t rank) {
+    auto settings = tcp_seat(rank, 4, port);
+    settings.host = rank % 2 == 0 ? "an even host" : "an odd host";
+    return tcp_bootstrap{settings, patience()};
+  };
+  CHECK(run_each(4, meet, [](bootstrap& boot) {
+          const std::size_t half = boot.rank().index() / 2;
+          const auto pair = peerbus::split(boot, half);
+          const auto again = peerbus::split(boot, half);
+          std::string own;
+          for (const auto& group : peerbus::observed_group::attach(::getpid()))
+            own += std::to_string(group.id()) + " ";
+          const auto ids = boot.allgather({bytes_of(own), {}}, patience(), "numbers of the groups");
+          std::set<std::string> different;
+          for (const auto& given : ids) {
+            std::istringstream words{text_of(given.bytes)};
+            different.insert(std::istream_iterator<std::string>{words}, {});
+          }
+          require(different.size() == 5, "5 groups: " + own);
+          require(ids[0].bytes == ids[1].bytes && ids[2].bytes == ids[3].bytes,
+                  "the same in a group");
+        }) == 0);
 }
 
 TEST_CASE("tcp: a local rank that the launcher gave is kept") {

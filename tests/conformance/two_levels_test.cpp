@@ -37,7 +37,7 @@ using oracle::routes;
 using peerbus::codec::bf16;
 using peerbus::codec::int8_per_token;
 using peerbus::moe::relay;
-using lazy_hosts = test::on_hosts<peerbus::loopback, test::indirect<peerbus::loopback>>;
+using test::lazy_hosts;
 using threads = test::threads_over<lazy_hosts>;
 
 constexpr exchange_case cases[] = {

@@ -11,6 +11,7 @@ import types
 import numpy
 
 import peerbus
+from peerbus.engines import dealt
 from ranks import bf16, widened
 from test_deep_ep import Kind, codes
 
@@ -30,9 +31,9 @@ class Model:
     def __init__(self):
         self.kind, self.comm = Kind(), peerbus.Communicator()
         self.rank, self.size = self.comm.rank, self.comm.size
-        few, more = divmod(EXPERTS, self.size)
-        first = self.rank * few + min(self.rank, more)
-        self.places = range(first, first + few + (self.rank < more))
+        experts = dealt(EXPERTS, self.size)
+        first = sum(experts[:self.rank])
+        self.places = range(first, first + experts[self.rank])
         self.draw = numpy.random.default_rng(100 * self.size + self.rank)
 
     def tokens(self, count, top_k=TOP_K, is_constant=False):

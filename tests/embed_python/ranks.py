@@ -75,7 +75,8 @@ def run(ranks, function, hosts=1, fresh=False, killed=(), **variables):
     """Calls `function()` on `ranks` processes that a launcher's variables describe. It is a function
     of a file that calls `main`. If there are several `hosts`, the ranks pretend to be on as many. The
     processes are copies of this one, which has made no communicator; `fresh`: new ones, which import
-    everything again and end as interpreters do. The ranks `killed` must end by SIGKILL. `variables` are added to the environment, `{rank}` in them as the number of the rank."""
+    everything again and end as interpreters do. The ranks `killed` must end by SIGKILL. `variables` are
+    added to the environment, `{rank}` in them as the number of the rank."""
     if hosts > 1 and not has_hosts:
         return print(f"not tested: {function.__name__} on {hosts} hosts, as libpeerbus is built without networks")
     if hosts > 1:
@@ -108,6 +109,14 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return str(probe.getsockname()[1])
+
+
+def ended(*command, expected=0):
+    """Runs a program of Python and returns what it printed."""
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=100)
+    printed = done.stdout + done.stderr
+    assert done.returncode == expected, f"ended with {done.returncode}:\n{printed}"
+    return printed
 
 
 def raises(kind, fragment, call, *arguments, **options):

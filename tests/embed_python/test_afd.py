@@ -4,8 +4,6 @@ numpy arrays, and on torch tensors where torch is installed: TENSORS=torch. And 
 attention_apart.py."""
 
 import os
-import subprocess
-import sys
 import time
 import types
 import unittest
@@ -13,8 +11,9 @@ import unittest
 import numpy
 
 import peerbus
-from engine_model import EXPERTS, HIDDEN, TOP_K, check_arguments, expected, factor, put_module
-from ranks import bf16, free_port, has_hosts, main, needs_torch, raises, run, widened
+from peerbus.engines import dealt
+from engine_model import EXPERTS, HIDDEN, TOP_K, check_arguments, expected, factor
+from ranks import bf16, ended, free_port, has_hosts, main, needs_torch, raises, run, widened
 from test_deep_ep import Kind
 
 LAYERS, MOST = 3, 6
@@ -88,8 +87,7 @@ class Rank:
                 numpy.testing.assert_array_equal(widened(self.kind.got(out)), wanted)
 
     def run_ffn(self, layers=LAYERS, stages=2):
-        few, more = divmod(EXPERTS, self.ffn)
-        first = self.role_rank * few + min(self.role_rank, more)
+        first = sum(dealt(EXPERTS, self.ffn)[:self.role_rank])
         for layer in range(layers):
             for stage in range(stages):
                 payload = self.connector.recv_attn_output(ubatch_idx=stage, layer_idx=layer)
@@ -232,10 +230,10 @@ def refuse():
 def receive_ahead():
     """An FFN rank receives two micro-batches before it sends one, and waits for the first step for longer than
     a call may take."""
-    rank = Rank(timeout=2)
+    rank = Rank(timeout=1)
     connector = rank.connector
     if not rank.is_ffn:
-        time.sleep(3)
+        time.sleep(1.5)
         connector.control_plane.send_dp_metadata_list(
             types.SimpleNamespace(is_graph_capturing=False, is_warmup=False, dp_metadata_list={}))
         sent = [rank.send(0, 0), rank.send(0, 1)]
@@ -295,20 +293,16 @@ class AFDTest(unittest.TestCase):
 class ExampleTest(unittest.TestCase):
     """Text over ranks, some of which have no sequence or no draft."""
 
-    def ended(self, *arguments, expected=0):
-        example = os.path.join(os.path.dirname(peerbus.__file__), "..", "attention_apart.py")
-        done = subprocess.run([sys.executable, example, *arguments], capture_output=True, text=True, timeout=100)
-        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
-        return done.stdout + done.stderr
+    example = os.path.join(os.path.dirname(peerbus.__file__), "..", "attention_apart.py")
 
     def test_text(self):
-        self.assertIn("0 of 8 texts differ", self.ended("--tokens", "12"))
-        self.assertIn("0 of 8 texts differ", self.ended("--attention", "9", "--experts", "1", "--drafts", "0",
-                                                        "--tokens", "3"))
+        for arguments in "--tokens 12", "--attention 9 --experts 1 --drafts 0 --tokens 3":
+            self.assertIn("0 of 8 texts differ", ended(self.example, *arguments.split()))
 
     def test_arguments(self):
-        self.assertIn("--experts is 8, expected at most 7", self.ended("--experts", "8", expected=2))
-        self.assertIn("--tokens: 0, expected a whole number from 1", self.ended("--tokens", "0", expected=2))
+        for arguments, says in (("--experts 8", "--experts is 8, expected at most 7"),
+                                ("--tokens 0", "--tokens: 0, expected a whole number from 1")):
+            self.assertIn(says, ended(self.example, *arguments.split(), expected=2))
 
 
 if __name__ == "__main__":

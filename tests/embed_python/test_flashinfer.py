@@ -14,6 +14,7 @@ from unittest import mock
 import numpy
 
 import peerbus
+from peerbus.engines import dealt
 from engine_model import (EXPERTS, HIDDEN, MOST, TOP_K, Model, batches, by_expert, check_arguments,
                           expected, put_module, summed)
 from ranks import bf16, die, die_after, main, needs_torch, raises, run, widened
@@ -146,8 +147,7 @@ def layouts_and_orders():
 
 def without(rank, gone, x, weights, ids):
     """Returns a batch without the experts of ranks, of which the exact output is then expected."""
-    few, more = divmod(EXPERTS, rank.size)
-    owners = numpy.repeat(range(rank.size), [few + (r < more) for r in range(rank.size)])
+    owners = numpy.repeat(range(rank.size), dealt(EXPERTS, rank.size))
     return x, weights, numpy.where(numpy.isin(owners[ids], list(gone)), -1, ids)
 
 

@@ -16,18 +16,10 @@ import unittest
 from unittest import mock
 
 import peerbus
-from ranks import main, needs_torch
+from ranks import ended, main, needs_torch
 
 EXAMPLE = os.path.join(os.path.dirname(os.path.dirname(peerbus.__file__)), "generate_text.py")
 SMALL = ["--steps", "3", "--tokens", "6"]
-
-
-def ended(*command, expected=0):
-    """Runs a program of Python and returns what it printed."""
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=100)
-    printed = done.stdout + done.stderr
-    assert done.returncode == expected, f"ended with {done.returncode}:\n{printed}"
-    return printed
 
 
 def end_with_parent():

@@ -12,7 +12,7 @@ import numpy
 
 import peerbus
 import peerbus.deep_ep as deep_ep
-from peerbus.engines import sglang, vllm
+from peerbus.engines import dealt, sglang, vllm
 from ranks import main, raises, run, widened
 from test_deep_ep import codes, rounded
 
@@ -129,8 +129,7 @@ def by_sglang(comm, kept, seed):
             comm, TOP_K, num_experts=EXPERTS, hidden_size=HIDDEN, deepep_mode=mode, same_bits=True,
             max_prefill_tokens=MOST, max_decode_tokens=MOST)
         came = dispatcher.dispatch(token.x, TopK(token.weights, token.ids))
-        few, more = divmod(EXPERTS, comm.size)
-        first = comm.rank * few + min(comm.rank, more)
+        first = sum(dealt(EXPERTS, comm.size)[:comm.rank])
         if mode == "normal":
             assert (came.topk_ids[:, 1:] == -1).all() and (came.topk_weights[:, 0] == 1).all()
             experts = came.topk_ids[:, 0] + first

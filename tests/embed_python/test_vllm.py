@@ -14,7 +14,8 @@ import unittest
 import numpy
 
 import peerbus
-from engine_model import (EXPERTS, HIDDEN, MOST, TOP_K, Model, batches, check_arguments, expected, factor,
+from peerbus.engines import dealt
+from engine_model import (EXPERTS, HIDDEN, MOST, Model, batches, check_arguments, expected, factor,
                           put_module)
 from ranks import bf16, has_hosts, main, needs_torch, raises, run, widened
 from test_deep_ep import codes
@@ -338,8 +339,7 @@ def killed():
 
 def lost(rank, ranks, x, weights, ids):
     """Returns the exact output of each token without the experts of ranks."""
-    few, more = divmod(EXPERTS, rank.size)
-    owners = numpy.repeat(range(rank.size), [few + (r < more) for r in range(rank.size)])
+    owners = numpy.repeat(range(rank.size), dealt(EXPERTS, rank.size))
     return expected(x, weights, numpy.where(numpy.isin(owners[ids], list(ranks)), -1, ids))
 
 

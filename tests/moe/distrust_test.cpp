@@ -138,7 +138,7 @@ class lying : public peerbus::transport_decorator<Base> {
 
 using direct = lying<loopback>;
 using staged = lying<test::indirect<loopback>>;
-using hosts = lying<test::on_hosts<loopback, test::indirect<loopback>>>;
+using hosts = lying<test::lazy_hosts>;
 
 /// A level of an exchange whose memory a lie changes.
 struct level {
@@ -406,10 +406,10 @@ void check_lies(const exchange_config& config, std::size_t ranks,
 template <class Exchange, class Layout>
 std::array<level, 2> relay_levels(Exchange& over, const Layout& layout) {
   const exchange_config& whole = over.config();
-  const std::size_t held = whole.experts / 2;
   const moe::detail::near_groups groups{
       {{rank_id{0}, rank_id{1}}, {rank_id{2}, rank_id{3}}}, 0, liar};
   const auto experts = moe::detail::experts_of_groups(moe::placement_of(whole, 4), groups);
+  const std::size_t held = std::max(experts[0].held.size(), experts[1].held.size());
   const auto configs = moe::detail::configs_of_levels(
       whole, groups, experts[0],
       {2, held, moe::detail::copies_in_group(groups, whole.top_k, moe::layout_by_rank<Layout>)});
@@ -567,6 +567,39 @@ TEST_CASE("distrust: levels of an exchange that relays, also where weights are a
     relayed.weights_at_combine = experts == 8;
     check_relay_lies<moe::compact>(relayed);
   }
+}
+
+TEST_CASE("distrust: rows for places without an expert") {
+  constexpr std::uint32_t none = moe::vacant;
+  // Of ranks 0 to 3: 1, 2, 3 and 2.
+  constexpr std::array<std::uint32_t, 8> names{0, 1, none, 2, none, 3, 0, none};
+  constexpr std::array<std::uint32_t, 4> of_rank{1, 2, 3, 2};
+  exchange_config relayed = config;
+  relayed.experts = 4;
+  relayed.physical_to_logical = names;
+  relayed.experts_of_rank = of_rank;
+  const auto whole = [](auto& over) { return whole_level(over, moe::compact{}, 4); };
+  wrong_number alone{"rows", phase::counts, [](const scene& at) { at.set_count(1, 1); },
+                     "rank 1 sent rows for physical expert 4, which is vacant"};
+  check_lie<direct>(relayed, 4, moe::compact{}, {2}, false, whole, alone);
+  alone.write = [](const scene& at) { at.set_count(1, 0xff); };
+  check_lie<direct>(relayed, 4, moe::compact{}, {2}, false, whole, alone);
+
+  relayed.relay = moe::relay::always;
+  test::pretended = {2, false};
+  const auto tell = [&](std::int32_t place, std::string says) {
+    check_lie<hosts>(relayed, 4, moe::compact{}, {3}, false,
+                     [](auto& over) { return relay_levels(over, moe::compact{})[0]; },
+                     {"an expert", phase::rows,
+                      [=](const scene& at) { at.experts(at.row())[0] = place; }, std::move(says)});
+  };
+  // The group of rank 3 holds the experts from 3 on, at places 5 to 9.
+  tell(1, "rank 1 sent rows for physical expert 4, which is vacant");
+  tell(4, "rank 1 sent rows for physical expert 7, which is vacant");
+  // It holds those from 5 on, and only three of its places are of an expert.
+  constexpr std::array<std::uint32_t, 4> fewer_of_rank{2, 3, 1, 2};
+  relayed.experts_of_rank = fewer_of_rank;
+  tell(4, "rank 1 sent rows for a place that no rank has");
 }
 
 TEST_CASE("distrust: all ranks or none") {

@@ -44,7 +44,7 @@ using peerbus::moe::exchange;
 using peerbus::moe::exchange_config;
 using peerbus::moe::layout_by_rank;
 using peerbus::moe::relay;
-using lazy_hosts = test::on_hosts<peerbus::loopback, test::indirect<peerbus::loopback>>;
+using test::lazy_hosts;
 using threads = test::threads_over<lazy_hosts>;
 /// For lanes, all of which put: `indirect` takes one thread at a time.
 using plain_hosts = test::on_hosts<peerbus::loopback, peerbus::loopback>;

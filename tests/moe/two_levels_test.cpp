@@ -57,7 +57,7 @@ using peerbus::moe::exchange_config;
 using peerbus::moe::expected_copies;
 using peerbus::moe::relay;
 using peerbus::moe::two_level_exchange;
-using lazy_hosts = test::on_hosts<peerbus::loopback, test::indirect<peerbus::loopback>>;
+using test::lazy_hosts;
 using threads = test::threads_over<lazy_hosts>;
 using two_levels = two_level_exchange<lazy_hosts, int8_per_token>;
 /// For lanes, all of which put: `indirect` takes one thread at a time.

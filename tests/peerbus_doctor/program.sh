@@ -1,21 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # program.sh PROGRAM CASE: runs peerbus_doctor as its users do, and checks what it prints and returns.
-set -u
+# shellcheck source=tests/support/program.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../support/program.sh"
 program=$1
-folder=$(mktemp -d)
-started=()
-finish() {
-  for process in "${started[@]}"; do kill -KILL "$process" 2>/dev/null; done
-  rm -rf "$folder"
-}
-trap finish EXIT
-
-fail() {
-  printf '%s\n' "$*" "--- output:" >&2
-  cat "$folder"/* >&2
-  exit 1
-}
 
 # expect STATUS EXPECTED_STATUS FILE REGEX...
 expect() {
@@ -31,15 +19,6 @@ start() {
 
 # Abstract sockets have names, so groups that run at the same time need ports of their own.
 port=$((20000 + $$ % 40000))
-
-# Waits until rank 0 knows of all windows. A rank that stops earlier holds up the rendezvous, not a pair.
-wait_for_tries() {
-  for ((i = 0; i < 600; ++i)); do
-    if grep -q '^trying' "$folder/$1"; then return; fi
-    sleep 0.1
-  done
-  fail "the tries did not begin"
-}
 
 case $2 in
   ranks)

@@ -294,6 +294,27 @@ TEST_CASE("what cannot be looked at is refused") {
   }
 }
 
+TEST_CASE("a process that ends while it is looked at is refused as one that has ended") {
+  using peerbus::detail::state_page;
+  for (int i = 0; i < 100; ++i) {
+    const test::tally enough;
+    job seen{[&]() -> int {
+      const auto page = state_page::make_named(state_page::name_of_ranks, 1);
+      // With more files to look through and to close, more can come in between.
+      std::vector<peerbus::unique_fd> others;
+      for (int n = 0; n < 200; ++n) others.push_back(peerbus::unique_fd{::dup(STDIN_FILENO)});
+      while (enough.count() == 0) std::this_thread::yield();
+      ::_exit(0);  // With all files open.
+    }};
+    (void)seen.attach([](const auto&) { return true; });
+    enough.add();
+    errc found = errc::ok;
+    for (const auto until = test::patience(); found == errc::ok && !until.expired();)
+      found = refusal_of(seen.process());
+    REQUIRE(found == errc::invalid_argument);
+  }
+}
+
 TEST_CASE("a page of another layout, or of which a part is missing, is refused") {
   using peerbus::detail::state_page;
   peerbus::detail::state_page_header header{.group_size = 1, .ranks = 1};

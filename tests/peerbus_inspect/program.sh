@@ -2,22 +2,10 @@
 # SPDX-License-Identifier: MIT
 # program.sh PROGRAM JOB CASE: runs peerbus_inspect as its users do, and checks what it prints and returns. JOB is
 # peerbus_doctor, whose ranks send each other signals for long.
-set -u
+# shellcheck source=tests/support/program.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../support/program.sh"
 program=$1
 job=$2
-folder=$(mktemp -d)
-started=0
-finish() {
-  if [ "$started" -ne 0 ]; then kill -KILL "$started" 2>/dev/null; fi # Its ranks die with it.
-  rm -rf "$folder"
-}
-trap finish EXIT
-
-fail() {
-  printf '%s\n' "$*" "--- output:" >&2
-  cat "$folder"/* >&2
-  exit 1
-}
 
 # expect EXPECTED_STATUS FIRST_LINE_REGEX ARGUMENT...: runs the program
 expect() {
@@ -33,12 +21,9 @@ has() {
 # start ARGUMENT...: starts the job, and waits until all ranks have met.
 start() {
   "$job" --ranks 4 --rounds 1000000000 "$@" >"$folder/job" 2>&1 &
-  started=$!
-  for ((i = 0; i < 600; ++i)); do
-    if grep -q '^trying' "$folder/job"; then return; fi
-    sleep 0.1
-  done
-  fail "the job did not begin"
+  parent=$!
+  started=("$parent")
+  wait_for_tries job
 }
 process_of() { sed -n "s/^ *rank $1: .*process \([0-9]*\),.*/\1/p" "$folder/job"; }
 
@@ -47,48 +32,50 @@ case $3 in
     start
     stopped=$(process_of 0)
     kill -STOP "$stopped"
-    for process in "$started" "$stopped" "$(process_of 2)"; do
+    for process in "$parent" "$stopped" "$(process_of 2)"; do
       expect 1 "^rank 0 \(pid $stopped\) is stopped; .* waits? for it, the longest for " "$process"
       has "^kill -CONT $stopped" '^group of 4 ranks$' "^ +0 +$stopped  stopped  stopped " '^ +3 .* running '
     done
-    expect 1 '^{$' --json "$started"
+    expect 1 '^{$' --json "$parent"
     has '"answer": "rank 0 \(pid' '"finding": "stopped"' "\"pid\": $stopped," '"operation": "signal"' '"waits_for": \['
     # A process that has ended does not keep the others from being seen.
     sleep 0 &
     gone=$!
     wait "$gone"
-    expect 1 "^peerbus_inspect: process $gone is gone" "$gone" "$started"
+    expect 1 "^peerbus_inspect: process $gone is gone" "$gone" "$parent"
     has "^rank 0 \(pid $stopped\) is stopped; "
+    expect 1 "^peerbus_inspect: process $gone is gone" --json "$gone" "$parent"
+    has '"answer": "rank 0 \(pid' "^    $gone$"
     # The job goes on, and ranks whose turn it is not wait for those that are at work.
     kill -CONT "$stopped"
-    expect 0 'no rank has waited for long' --patience 86400 "$started"
+    expect 0 'no rank has waited for long' --patience 86400 "$parent"
     ;;
   killed)
     start
-    "$program" --watch 0.05 "$started" >"$folder/watch" 2>&1 &
+    "$program" --watch 0.05 "$parent" >"$folder/watch" 2>&1 &
     watcher=$!
     for ((i = 0; i < 600; ++i)); do
       if [ -s "$folder/watch" ]; then break; fi
       sleep 0.05
     done
     kill -KILL "$(process_of 2)"
-    wait "$started" 2>/dev/null
-    started=0
+    wait "$parent" 2>/dev/null
+    started=()
     wait "$watcher" # The job's end ends it.
     [ $? -le 1 ] || fail "the watch failed"
     [ "$(grep -c '^group of 4 ranks' "$folder/watch")" -ge 1 ] || fail "nothing was watched"
     ;;
   threads)
     start --transport loopback
-    kill -STOP "$started"
-    expect 1 "^ranks 0-3 \(pid $started\) are stopped; no rank waits" "$started"
+    kill -STOP "$parent"
+    expect 1 "^ranks 0-3 \(pid $parent\) are stopped; no rank waits" "$parent"
     ;;
   refused)
     start
-    gone=$started
-    kill -KILL "$started"
-    wait "$started" 2>/dev/null
-    started=0
+    gone=$parent
+    kill -KILL "$parent"
+    wait "$parent" 2>/dev/null
+    started=()
     expect 2 "^peerbus_inspect: .*process $gone given, expected one that runs on this host" "$gone"
     expect 2 "^peerbus_inspect: .*process $$ is in no group of peerbus, expected a rank" $$
     expect 2 "^peerbus_inspect: PID is required"

@@ -7,7 +7,6 @@
 #include <numeric>
 #include <set>
 #include <span>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -128,27 +127,10 @@ struct case_of_replicas {
   /// The number of a token among all, in the order in which the rows of an expert lie: with relay
   /// by the place of the rank that handed on, then by host.
   [[nodiscard]] std::size_t order_of(std::size_t rank, std::size_t token) const {
-    return source_order()[rank] * max_tokens + token;
-  }
-  /// The place of each rank among the sources of rows: [ranks].
-  [[nodiscard]] std::vector<std::size_t> source_order() const {
-    std::vector<std::size_t> order(ranks);
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    if (!relays()) return order;
-    std::size_t smallest = ranks;
-    std::vector<std::size_t> place(ranks);
-    for (std::size_t r = 0; r < ranks; ++r) {
-      const auto lower = host_of.begin() + static_cast<std::ptrdiff_t>(r);
-      place[r] = static_cast<std::size_t>(std::count(host_of.begin(), lower, host_of[r]));
-      smallest =
-          std::min(smallest, static_cast<std::size_t>(std::ranges::count(host_of, host_of[r])));
-    }
-    std::ranges::sort(order, {}, [&](std::size_t rank) {
-      return std::tuple{place[rank] % smallest, host_of[rank], rank};
-    });
-    std::vector<std::size_t> number(ranks);
-    for (std::size_t i = 0; i < ranks; ++i) number[order[i]] = i;
-    return number;
+    if (!relays()) return rank * max_tokens + token;
+    const auto order = test::source_order(host_of);
+    const auto place = static_cast<std::size_t>(std::ranges::find(order, rank) - order.begin());
+    return place * max_tokens + token;
   }
   [[nodiscard]] std::size_t first(std::size_t rank) const {
     std::size_t sum = 0;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include <peerbus/core/bf16.hpp>
@@ -12,6 +13,24 @@
 #include "support/oracle.hpp"
 
 namespace test {
+
+/// Returns the ranks in the order in which rows of a block lie where hosts relay: by the place of
+/// the rank that handed on, then by host. `host_of` has the host of each rank.
+inline std::vector<std::size_t> source_order(const std::vector<std::size_t>& host_of) {
+  std::vector<std::size_t> order(host_of.size());
+  std::vector<std::size_t> place(host_of.size());
+  std::size_t smallest = host_of.size();
+  for (std::size_t r = 0; r < host_of.size(); ++r) {
+    order[r] = r;
+    const auto own = host_of.begin() + static_cast<std::ptrdiff_t>(r);
+    place[r] = static_cast<std::size_t>(std::count(host_of.begin(), own, *own));
+    smallest = std::min(smallest, static_cast<std::size_t>(std::ranges::count(host_of, *own)));
+  }
+  std::ranges::sort(order, {}, [&](std::size_t rank) {
+    return std::tuple{place[rank] % smallest, host_of[rank], rank};
+  });
+  return order;
+}
 
 /// What combine must give to the rank that put `mine` in if it adds up sums of hosts, each rounded.
 /// By rank, the sum of a host is that of the rounded sums of its ranks. Slots of expert e of token

@@ -8,7 +8,6 @@
 #include <map>
 #include <numeric>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
@@ -73,21 +72,16 @@ class on_hosts : public peerbus::planes<Near, Far> {
                                                            boot.rank().index(), boot.size()))}} {}
 };
 
+/// Ranks that are threads, with puts between hosts that arrive late.
+using lazy_hosts = on_hosts<peerbus::loopback, indirect<peerbus::loopback>>;
 /// Threads on these hosts, whose transport is held at run time.
-using threads_on_hosts =
-    any_over<peerbus::any_transport,
-             threads_over<on_hosts<peerbus::loopback, indirect<peerbus::loopback>>>>;
+using threads_on_hosts = any_over<peerbus::any_transport, threads_over<lazy_hosts>>;
 
 namespace two_levels {
 
-/// The ranks in the order in which rows of a block lie: by the place of who hands on, then by host.
+/// The ranks in the order in which rows of a block lie.
 inline std::vector<std::size_t> source_order(std::size_t ranks) {
-  std::vector<std::size_t> order(ranks);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::sort(order, {}, [&](std::size_t rank) {
-    return std::tuple{pretended.hands_on(rank, ranks), pretended.host_of(rank, ranks), rank};
-  });
-  return order;
+  return test::source_order(pretended.host_of_each(ranks));
 }
 
 /// The inputs in that order.

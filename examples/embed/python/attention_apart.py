@@ -24,22 +24,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # The ranks share the cores.
 import numpy
 
 import peerbus
-from peerbus.engines import TokenDispatcher
+from peerbus import from_bf16, to_bf16
+from peerbus.engines import TokenDispatcher, dealt
 
 TEXT = (pathlib.Path(__file__).resolve().parents[3] / "LICENSE").read_bytes()
 LAYERS, HIDDEN, INNER = 2, 256, 64
 EXPERTS, TOP_K = 7, 2
 PROMPTS, PROMPT_BYTES, STAGES = 8, 12, 2
-
-
-def to_bf16(values):
-    """Returns the bits, rounded to nearest, ties to even."""
-    bits = numpy.asarray(values, numpy.float32).view(numpy.uint32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16)
-
-
-def from_bf16(bits):
-    return (bits.astype(numpy.uint32) << 16).view(numpy.float32)
 
 
 class Model:
@@ -217,11 +208,10 @@ def run_rank(rank, model, options, job):
     ranks = options.attention + options.experts
     comm = peerbus.Communicator(rank, ranks, job=job)
     sequences = prompts(options.tokens)
-    few, more = divmod(EXPERTS, options.experts)
     most = -(-PROMPTS // options.attention) * (PROMPT_BYTES + options.drafts + 1)
     dispatcher = TokenDispatcher(
         comm, EXPERTS, HIDDEN, most, in_flight=STAGES,
-        experts_of_rank=[0] * options.attention + [few + (i < more) for i in range(options.experts)])
+        experts_of_rank=[0] * options.attention + dealt(EXPERTS, options.experts))
     begin = time.perf_counter()
     if rank >= options.attention:
         steps, rows = serve_experts(comm, dispatcher, model)

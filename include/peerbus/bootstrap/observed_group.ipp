@@ -42,11 +42,23 @@ inline process_state state_of_process(pid_t process, activity_line::ticks claime
   std::string skipped;
   for (int i = 0; i < 18; ++i) words >> skipped;
   activity_line::ticks started = 0;
-  words >> started;
+  std::uint64_t memory = 0;
+  words >> started >> memory;
+  // A process that ends gives its memory back before it closes its files, and is a zombie after
+  // that.
+  const bool is_ending = memory == 0;
   // A process that started later has the number of one that is gone.
   const bool is_another = started * (1'000'000'000 / ::sysconf(_SC_CLK_TCK)) > claimed;
-  if (is_another || state == 'Z' || state == 'X') return process_state::gone;
+  if (is_another || is_ending || state == 'Z' || state == 'X') return process_state::gone;
   return state == 'T' || state == 't' ? process_state::stopped : process_state::running;
+}
+
+/// Refuses a process that has ended.
+inline void refuse_ended(pid_t process) {
+  constexpr auto ever = std::numeric_limits<activity_line::ticks>::max();
+  if (process <= 0 || state_of_process(process, ever) == process_state::gone)
+    throw error{errc::invalid_argument,
+                concat("process ", process, " given, expected one that runs on this host")};
 }
 
 /// Refuses a process in whose container processes have other numbers, which the page of states has.
@@ -69,10 +81,13 @@ inline void refuse_other_numbers(pid_t process) {
 inline std::vector<unique_fd> open_state_pages(pid_t process) {
   const std::string folder = concat("/proc/", process, "/fd/");
   const std::unique_ptr<DIR, int (*)(DIR*)> files{::opendir(folder.c_str()), ::closedir};
-  if (!files)
+  if (!files) {
+    const int reason = errno;
+    refuse_ended(process);
     throw system_failure(concat("reading the open files of process ", process,
                                 ", for which its user or root is expected"),
-                         errno);
+                         reason);
+  }
   std::vector<unique_fd> found;
   while (const dirent* entry = ::readdir(files.get())) {
     const std::string path = folder + entry->d_name;
@@ -107,10 +122,7 @@ PEERBUS_INLINE observed_group::observed_group(std::shared_ptr<const detail::stat
 
 PEERBUS_INLINE std::vector<observed_group> observed_group::attach(pid_t process) {
   using header = detail::state_page_header;
-  constexpr auto ever = std::numeric_limits<detail::activity_line::ticks>::max();
-  if (process <= 0 || detail::state_of_process(process, ever) == process_state::gone)
-    throw error{errc::invalid_argument,
-                detail::concat("process ", process, " given, expected one that runs on this host")};
+  detail::refuse_ended(process);
   std::vector<observed_group> groups;
   const auto files = detail::open_state_pages(process);
   detail::refuse_other_numbers(process);
@@ -131,11 +143,13 @@ PEERBUS_INLINE std::vector<observed_group> observed_group::attach(pid_t process)
     if (std::find(groups.begin(), groups.end(), group) == groups.end())
       groups.push_back(std::move(group));
   }
-  if (groups.empty())
+  if (groups.empty()) {
+    detail::refuse_ended(process);  // It may have ended meanwhile.
     throw error{errc::unsupported,
                 detail::concat("process ", process,
                                " is in no group of peerbus, expected a rank, or the process that "
                                "has started ranks by run_local")};
+  }
   return groups;
 }
 

@@ -18,6 +18,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
 #include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
@@ -339,7 +340,8 @@ class exchange {
                         const std::optional<detail::refusal_of>& found) const {
     if (!found) return;
     if (is_of_peer(found->why.reason) && found->rank == comm_.rank())
-      comm_.fail(errc::mismatch, detail::describe_distrust(operation, number, found->why));
+      comm_.fail(errc::mismatch,
+                 peerbus::detail::concat({operation, " ", number, ": ", describe(found->why)}));
     detail::throw_refusal(operation, number, comm_.rank(), *found);
   }
 

@@ -216,20 +216,19 @@ auto exchange<Transport, Codec, Layout>::dispatch_recv(moe::ticket ticket,
 template <transport Transport, token_codec Codec, row_layout Layout>
 bool exchange<Transport, Codec, Layout>::count_rows(moe::ticket ticket,
                                                     std::span<std::uint32_t> rows) {
-  // With relay a rank does not learn the counts of other groups.
-  const auto of_blocks =
-      relay_ ? std::span<const std::uint32_t>{} : engine().rows_of_blocks(ticket);
+  const detail::batch& batch = parts_->core.batch_of("count_rows", ticket, detail::stage::received);
   const expert_map& experts = placement();
   if (rows.size() != experts.physical_experts())
     throw error{errc::invalid_argument,
                 peerbus::detail::concat("count_rows: rows has ", rows.size(),
                                         " entries, expected physical experts, ",
                                         experts.physical_experts())};
+  // With relay a rank does not learn the counts of other groups.
+  const auto of_blocks = relay_ ? std::span<const std::uint32_t>{} : batch.leaving.totals();
   if (!layout_by_rank<Layout> && !of_blocks.empty()) {
     std::copy(of_blocks.begin(), of_blocks.end(), rows.begin());
     return true;
   }
-  const detail::batch& batch = parts_->core.batch_of("count_rows", ticket, detail::stage::received);
   std::fill(rows.begin(), rows.end(), 0U);
   rows_[parts_->batches.set_of(batch)].count_rows(
       batch.arriving, rows.subspan(experts.first(comm_.rank()), experts.count(comm_.rank())));

@@ -85,16 +85,12 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
     return sized{near_map(number), groups.groups[number].size()};
   });
   window_ = near_window.get();
-  exchange_config far = far_of(ranks_->far.size());
-  const std::vector<std::uint32_t> far_experts = ranks_->far_experts(ranks_->router.map());
-  far.experts = config_.experts;
-  far.physical_to_logical = far_experts;
+  const exchange_config far = far_of(ranks_->far.size());
   far_ = make_parts<far_path>(
       far, rank_major{}.geometry(far, ranks_->far.size()), far_map(ranks_->far.size()),
       std::make_unique<peerbus::detail::subset_window>(ranks_->far, std::move(far_window)),
       stores_by, until, [&](detail::exchange_parts& parts) {
         parts.batches.router().install(ranks_->far_router(far, ranks_->router));
-        parts.config.physical_to_logical = {};
       });
   const exchange_config near = near_of(groups.own_group);
   const block_geometry near_geometry = layout.geometry(near, ranks_->near.size());
@@ -106,8 +102,10 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
         parts.batches.router().map().rename(ranks_->near_experts(ranks_->router.map()));
         parts.batches.hand_on(comm_.size(), config_.max_tokens);
         relay_ = std::make_unique<detail::relay_engine>(
-            this, comm_, config_, groups, *ranks_, detail::relay_engine::level{ranks_->far, *far_},
-            detail::relay_engine::level{ranks_->near, parts});
+            this, comm_, config_, groups, *ranks_,
+            detail::relay_engine::level{ranks_->far, *far_, ranks_->far_physical},
+            detail::relay_engine::level{ranks_->near, parts,
+                                        ranks_->experts[groups.own_group].held});
       });
   config_.protocol = near.protocol;
 }

@@ -38,6 +38,17 @@ enum class stage : std::uint8_t {
   returned    ///< combined
 };
 
+/// Returns whether a batch is not between its dispatch and its combine.
+constexpr bool is_over(stage reached) noexcept {
+  return reached == stage::idle || reached == stage::released || reached == stage::returned;
+}
+
+/// A batch that is between its dispatch and its combine.
+struct unfinished_batch {
+  std::uint64_t number;
+  stage reached;
+};
+
 /// Returns the state of a batch in words, for error messages.
 inline std::string_view describe(stage reached) noexcept {
   switch (reached) {
@@ -65,13 +76,12 @@ class batch {
         order{path.stages ? std::make_unique<put_order>(config, geometry, rank_count) : nullptr},
         checks{config.distrust_peers
                    ? std::make_unique<peer_checks>(config, geometry, router, rank, rank_count)
-                   : nullptr},
-        checked_origins_{checks ? checks->origins() : nullptr} {}
+                   : nullptr} {}
 
   send_plan leaving;
   recv_plan arriving;
   std::unique_ptr<put_order> order;     ///< null unless the path stages
-  std::unique_ptr<peer_checks> checks;  ///< null unless this rank distrusts its peers
+  std::unique_ptr<peer_checks> checks;  ///< null unless ranks distrust their peers
   batch_input input;
   stage reached = stage::idle;
   std::uint64_t number = 0;    ///< number of the dispatch
@@ -134,7 +144,7 @@ class batch {
   /// Returns the origins of the rows that arrived, from row 0. `set` is the set of the batch at
   /// this rank.
   [[nodiscard]] const wire_origin* origins(const set_view& set) const noexcept {
-    return checked_origins_ != nullptr ? checked_origins_ : set.origin(0);
+    return checks ? checks->origins() : set.origin(0);
   }
   /// Returns the local expert ids of the slots of the rows that arrived, likewise. Layouts by rank
   /// only.
@@ -142,11 +152,12 @@ class batch {
     return checks ? checks->experts() : peerbus::detail::placed<std::int32_t>(set.experts(0));
   }
 
-  /// Returns the batch as its path sees it. `set` is the number of its set, and lanes make rows in
-  /// `buffers`.
-  [[nodiscard]] row_path_batch on_path(std::size_t set, const row_buffers& buffers) const noexcept {
-    return {input, leaving,  arriving,           checked_origins_, order.get(),
-            set,   attached, stores.stream_from, buffers};
+  /// Returns the batch as its path sees it. `set` is the set of the batch at this rank,
+  /// `set_number` its number, and lanes make rows in `buffers`.
+  [[nodiscard]] row_path_batch on_path(const set_view& set, std::size_t set_number,
+                                       const row_buffers& buffers) const noexcept {
+    return {input,      leaving,  arriving,           origins(set), order.get(),
+            set_number, attached, stores.stream_from, buffers};
   }
 
  private:
@@ -160,7 +171,6 @@ class batch {
     refusal lost;
   };
 
-  const wire_origin* checked_origins_;  ///< those of `checks`, or null
   use_of_set previous_;
 };
 

@@ -121,10 +121,8 @@ class control_messages {
     return record.epoch == this_step.epoch ? record.brought : 0;
   }
 
-  /// Returns the set of the batch at this rank.
-  [[nodiscard]] set_view local_set(const step& this_step) const noexcept {
-    return {map_, local(0), this_step.set};
-  }
+  /// Returns the set with number `set` at this rank.
+  [[nodiscard]] set_view local_set(std::size_t set) const noexcept { return {map_, local(0), set}; }
   /// Returns the record that lies in the place of `source` in this step, which may be of an earlier
   /// one.
   [[nodiscard]] verdict verdict_of(const step& this_step, rank_id source) const noexcept;

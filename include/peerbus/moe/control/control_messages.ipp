@@ -74,7 +74,7 @@ PEERBUS_INLINE void control_messages::announce(const step& this_step) {
 
 PEERBUS_INLINE bool control_messages::all_came(const step& this_step) const noexcept {
   for (const rank_id peer : window_->group().peers())
-    if (board_.value(signal_of(this_step, peer)) < this_step.epoch) return false;
+    if (announced(this_step, peer) < this_step.epoch) return false;
   return true;
 }
 
@@ -242,10 +242,10 @@ PEERBUS_INLINE void control_messages::send_part(const step& this_step, rank_id p
     const step& this_step, errc code, const peerbus::detail::activity_line::begun& wait,
     std::string_view text_end) {
   rank_group& group = window_->group();
-  const auto epoch_of = [&](rank_id peer) { return board_.value(signal_of(this_step, peer)); };
   std::vector<rank_id> awaited(group.peers().begin(), group.peers().end());
   std::sort(awaited.begin(), awaited.end());
-  std::erase_if(awaited, [&](rank_id peer) { return epoch_of(peer) >= this_step.epoch; });
+  std::erase_if(awaited,
+                [&](rank_id peer) { return announced(this_step, peer) >= this_step.epoch; });
   group.fail_waiting(
       code,
       peerbus::detail::concat({title(this_step), ": waited ",
@@ -253,7 +253,8 @@ PEERBUS_INLINE void control_messages::send_part(const step& this_step, rank_id p
                                name_of(this_step.which), awaited.empty() ? "" : " of "}),
       awaited,
       [&](rank_id peer) {
-        return peerbus::detail::concat({"epoch ", epoch_of(peer), ", expected ", this_step.epoch});
+        return peerbus::detail::concat(
+            {"epoch ", announced(this_step, peer), ", expected ", this_step.epoch});
       },
       text_end);
 }

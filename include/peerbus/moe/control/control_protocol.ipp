@@ -114,7 +114,7 @@ PEERBUS_INLINE void counts_first::receive(control_messages& messages, batch& sen
   messages.await_all(rows_step, until, {}, waited);
   if (!sent.checks || refuse_withheld(messages, sent, rows_step)) return;
   refuse_found(messages, sent,
-               sent.checks->take_rows(sent.arriving, messages.local_set(rows_step)));
+               sent.checks->take_rows(sent.arriving, messages.local_set(rows_step.set)));
 }
 
 PEERBUS_INLINE errc counts_first::abandon(batch& refused, any_row_path& /*path*/) const noexcept {
@@ -173,7 +173,7 @@ PEERBUS_INLINE void one_phase::receive(control_messages& messages, batch& sent,
         geometry.source_rows);
   if (!found) {
     sent.arriving.place(sent.checks->counts());
-    found = sent.checks->take_rows(sent.arriving, messages.local_set(rows_step));
+    found = sent.checks->take_rows(sent.arriving, messages.local_set(rows_step.set));
   }
   refuse_found(messages, sent, found);
 }

@@ -22,9 +22,9 @@
 namespace peerbus::moe::detail {
 
 /// The numbers that peers have written about one batch and that become indices, counts or offsets,
-/// for a rank that distrusts its peers. Each number is copied out of the window, where a peer may
-/// change it at any time, and the copy is checked. Only the copies are used. Only the constructor
-/// allocates.
+/// for an exchange whose ranks distrust their peers. Each number is copied out of the window, where
+/// a peer may change it at any time, and the copy is checked. Only the copies are used. Only the
+/// constructor allocates.
 class peer_checks {
  public:
   /// Allocates for all ranks and for all rows that can arrive at `rank`.

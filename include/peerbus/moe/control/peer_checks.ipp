@@ -66,8 +66,9 @@ refusal peer_checks::check_counts(rank_id source, std::size_t bound) const noexc
     if (geometry_.by_rank)
       return refuse_peer(refusal_reason::rows_for_rank, source, block, largest, bound);
     const std::uint32_t logical = router_->map().logical(block);
-    return refuse_peer(refusal_reason::rows_for_expert, source, logical == vacant ? block : logical,
-                       largest, bound);
+    if (logical == vacant)
+      return refuse_peer(refusal_reason::vacant_place, source, block, largest, 0);
+    return refuse_peer(refusal_reason::rows_for_expert, source, logical, largest, bound);
   }
   if (geometry_.by_rank) return {};
   const expert_map& map = router_->map();
@@ -130,8 +131,9 @@ PEERBUS_INLINE refusal peer_checks::check_origins(rank_id source, std::uint32_t 
   for (std::uint32_t row = begin; row < end; ++row) {
     const wire_origin& origin = origins_[row];
     if (origin.rank - first_home >= homes)  // Wraps round for lower ranks.
-      return refuse_peer(refusal_reason::origin_rank, source, row, origin.rank,
-                         home_ranks_ == 0 ? source.index() : home_ranks_);
+      return home_ranks_ == 0
+                 ? refuse_peer(refusal_reason::origin_rank, source, row, origin.rank, first_home)
+                 : refuse_peer(refusal_reason::origin_home, source, row, origin.rank, homes);
     if (origin.token >= tokens_)
       return refuse_peer(refusal_reason::origin_token, source, row, origin.token, tokens_);
     if (origin.slot >= slots)

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -66,10 +67,9 @@ class batch_ring {
   void continue_after(std::uint64_t latest) noexcept { latest_ = latest; }
   /// Returns if dispatch `number` may use its set.
   void require_free(std::uint64_t number);
-  /// Returns the batch that is between its dispatch and its combine with the lowest number, or
-  /// null.
-  [[nodiscard]] const batch* under_way() noexcept;
-  /// Forgets the batches of all sets, none of which is under way.
+  /// Returns the unfinished batch with the lowest number, if any.
+  [[nodiscard]] std::optional<unfinished_batch> unfinished() noexcept;
+  /// Forgets the batches of all sets, none of which is unfinished.
   void forget_all() noexcept;
 
   /// Returns the batch named by `ticket`, which must have reached at least `least`.

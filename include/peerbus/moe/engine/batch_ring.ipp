@@ -43,13 +43,11 @@ PEERBUS_INLINE void batch_ring::require_free(std::uint64_t number) {
             " batches on their way (in_flight)"});
 }
 
-PEERBUS_INLINE const batch* batch_ring::under_way() noexcept {
-  const batch* first = nullptr;
-  for (const batch& found : sets_) {
-    const bool is_over = found.reached == stage::idle || found.reached == stage::released ||
-                         found.reached == stage::returned;
-    if (!is_over && (first == nullptr || found.number < first->number)) first = &found;
-  }
+PEERBUS_INLINE std::optional<unfinished_batch> batch_ring::unfinished() noexcept {
+  std::optional<unfinished_batch> first;
+  for (const batch& found : sets_)
+    if (!is_over(found.reached) && (!first || found.number < first->number))
+      first = {found.number, found.reached};
   return first;
 }
 

@@ -121,7 +121,7 @@ class exchange_core final : public exchange_engine {
   }
   /// Returns the set of `this_batch` at this rank.
   [[nodiscard]] set_view local_set(const batch& this_batch) const noexcept {
-    return {parts_.map, parts_.window.local(), parts_.batches.set_of(this_batch)};
+    return messages_.local_set(parts_.batches.set_of(this_batch));
   }
 
   // The parts of operations, for an exchange that is a level of another.
@@ -209,7 +209,8 @@ class exchange_core final : public exchange_engine {
   }
   /// Returns the batch as the path sees it.
   [[nodiscard]] row_path_batch on_path(const batch& this_batch) const noexcept {
-    return this_batch.on_path(parts_.batches.set_of(this_batch), parts_.batches.buffers());
+    return this_batch.on_path(local_set(this_batch), parts_.batches.set_of(this_batch),
+                              parts_.batches.buffers());
   }
   /// Returns the bytes of the rows of a batch of `tokens` tokens, without what travels beside them.
   [[nodiscard]] std::size_t row_bytes_of(std::size_t tokens) const noexcept {

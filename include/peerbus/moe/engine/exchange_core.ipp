@@ -239,7 +239,7 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::end_dispatch(
     if (is_of_peer(this_batch.refused.reason)) {
       // Other ranks may have found nothing wrong, and shall not wait for this rank. They learn of
       // it when they combine the batch. If it sends no rows, it raises their signal further than to
-      // this dispatch, so that ranks that distrust too do not read any.
+      // this dispatch, so that no rank reads any.
       refuse_combine(this_batch, this_batch.refused);
       step without_rows = this_step;
       without_rows.epoch += parts_.config.in_flight;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <optional>
 #include <span>
 
 #include <peerbus/moe/engine/exchange_core.hpp>
@@ -17,11 +16,9 @@ PEERBUS_INLINE void exchange_core::install_experts(
   exchange_config wanted = parts_.config;
   wanted.physical_to_logical = physical_to_logical;
   wanted.replicas = replicas;
-  std::optional<unfinished_batch> unfinished;
-  if (const batch* const found = parts_.batches.under_way())
-    unfinished = {found->number, found->reached};
   expert_router& router = parts_.batches.router();
-  router.install(agree_on_experts(group(), router, wanted, next_dispatch(), unfinished, until,
+  router.install(agree_on_experts(group(), router, wanted, next_dispatch(),
+                                  parts_.batches.unfinished(), until,
                                   [](const expert_router&) noexcept {}));
   parts_.batches.forget_all();
 }

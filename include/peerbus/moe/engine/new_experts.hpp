@@ -14,15 +14,10 @@
 
 namespace peerbus::moe::detail {
 
-/// A batch that is between its dispatch and its combine, so that experts cannot move.
-struct unfinished_batch {
-  std::uint64_t number;
-  stage reached;
-};
-
 /// Agrees on other experts for an exchange among `group`, at the same places. Collective. `present`
 /// is the router in use, and `wanted` the configuration with the experts and the choice to come.
-/// `prepare(router)` may allocate what else changes.
+/// `prepare(router)` may allocate what else changes. Experts cannot move while a batch is
+/// `unfinished`.
 /// Returns: the router to install, which every rank then does.
 /// Cost: one agreement and a `rank_group::end_together`. Allocates.
 /// Throws, on all ranks: as `exchange::install_experts`.

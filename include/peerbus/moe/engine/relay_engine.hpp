@@ -55,14 +55,17 @@ class relay_engine final : public exchange_engine {
   /// One of the two levels.
   struct level {
     /// Takes what the level consists of, which outlives it.
-    level(peerbus::detail::subset_group& members, exchange_parts& own_parts)
-        : group{&members}, parts{&own_parts}, waited(members.size()) {}
+    level(peerbus::detail::subset_group& members, exchange_parts& own_parts,
+          std::span<const std::uint32_t> own_experts)
+        : group{&members}, parts{&own_parts}, experts{own_experts}, waited(members.size()) {}
 
     [[nodiscard]] exchange_core& core() const noexcept { return parts->core; }
 
     peerbus::detail::subset_group* group;
     exchange_parts* parts;
-    std::vector<std::int64_t> waited;  ///< [ranks of the level]
+    std::span<const std::uint32_t> experts;  ///< the physical expert of each of the level's, or
+                                             ///< `vacant` for a place without one
+    std::vector<std::int64_t> waited;        ///< [ranks of the level]
   };
 
   /// Drives `far_level` and `near_level`, exchanges among some ranks of `whole` with tickets of
@@ -184,7 +187,7 @@ class relay_engine final : public exchange_engine {
   /// Returns the state of the received batch of `named`.
   batch_state& received_state(std::string_view doing, ticket named);
 
-  /// Returns the batch with the lowest number that is between its dispatch and its combine.
+  /// Returns the unfinished batch with the lowest number, if any.
   [[nodiscard]] std::optional<unfinished_batch> unfinished() noexcept;
 
   /// Returns the state of the batch that `rows` belong to.

@@ -258,16 +258,16 @@ PEERBUS_INLINE refusal relay_engine::relayed(const level& by,
         rank = static_cast<std::remove_reference_t<decltype(rank)>>(
             by.group->in_whole(rank_id{static_cast<std::uint32_t>(rank)}).index());
     };
-    const bool names_sender =
-        why.reason == refusal_reason::origin_rank && why.expected == std::int64_t{why.slot};
     in_whole(why.slot);
     if (why.reason == refusal_reason::rows_for_rank ||
         why.reason == refusal_reason::rows_for_experts_of_rank)
       in_whole(why.token);
-    if (names_sender) {
+    if (why.reason == refusal_reason::origin_rank) {
       in_whole(why.given);
       in_whole(why.expected);
     }
+    if (why.reason == refusal_reason::vacant_place && why.token < by.experts.size())
+      why.token = by.experts[why.token];
   }
   if (why.relayed_for == 0)
     why.relayed_for = static_cast<std::uint32_t>(1 + by.group->in_whole(refused->rank).index());

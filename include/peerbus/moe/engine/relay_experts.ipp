@@ -20,8 +20,7 @@ PEERBUS_INLINE std::optional<unfinished_batch> relay_engine::unfinished() noexce
     if (state.reached == progress::sent) found = stage::sent;
     // The near level, because a refused dispatch may have come through the far one.
     if (state.reached == progress::received) found = near_.parts->batches.at(state.number).reached;
-    if (found == stage::idle || found == stage::returned) continue;
-    if (!first || state.number < first->number) first = {state.number, found};
+    if (!is_over(found) && (!first || state.number < first->number)) first = {state.number, found};
   }
   return first;
 }
@@ -36,10 +35,7 @@ PEERBUS_INLINE void relay_engine::install_experts(
   std::optional<expert_router> far_router;
   std::vector<std::uint32_t> near_experts;
   const auto prepare = [&](const expert_router& next) {
-    const std::vector<std::uint32_t> far_experts = ranks_->far_experts(next.map());
-    exchange_config far_config = far_.parts->config;
-    far_config.physical_to_logical = far_experts;
-    far_router.emplace(ranks_->far_router(far_config, next));
+    far_router.emplace(ranks_->far_router(far_.parts->config, next));
     near_experts = ranks_->near_experts(next.map());
   };
   ranks_->router.install(agree_on_experts(*whole_, ranks_->router, wanted, next_dispatch(),

@@ -69,10 +69,6 @@ class staged_copies {
   [[nodiscard]] const set_view& own_set(std::size_t set) const noexcept {
     return sets_.of(set)[own_rank_.index()];
   }
-  /// Returns the origins of the rows that arrived, from row 0.
-  [[nodiscard]] const wire_origin* origins_of(const row_path_batch& batch) const noexcept {
-    return batch.checked_origins != nullptr ? batch.checked_origins : own_set(batch.set).origin(0);
-  }
 
   /// Puts the copies of `share`, which all go to `peer`.
   [[nodiscard]] errc send_to(rank_id peer, const row_path_batch& batch, lane::range share) noexcept;

@@ -37,7 +37,7 @@ PEERBUS_INLINE errc staged_copies::send(const row_path_batch& batch, lane caller
 
 PEERBUS_INLINE errc staged_copies::publish(const row_path_batch& batch, lane caller,
                                            lane_meeting meet) {
-  meet([&] { batch.order->outputs.sort(batch.arriving, served_.peers(), origins_of(batch)); });
+  meet([&] { batch.order->outputs.sort(batch.arriving, served_.peers(), batch.origins); });
   return share_out(
       caller, served_, [&](rank_id home) noexcept { return batch.order->outputs.to(home); },
       [&](rank_id home, lane::range share) noexcept { return return_to(home, batch, share); });
@@ -133,20 +133,19 @@ PEERBUS_INLINE errc staged_copies::return_to(rank_id home, const row_path_batch&
                                              lane::range share) noexcept {
   const auto rows = batch.order->outputs.rows().subspan(share.begin, share.end - share.begin);
   const set_view& set = own_set(batch.set);
-  const wire_origin* const origins = origins_of(batch);
   put_list puts{*window_, home, batch.set * map_->set_bytes};
   const bool coded = map_->logfmt_outputs && batch.attached;
   for (const std::uint32_t row : rows) {
     const auto* const output = reinterpret_cast<const std::byte*>(set.output(row));
     const std::size_t bytes = coded ? coded_output_bytes(set, row) : map_->output_bytes();
-    const errc code = return_row(puts, origins[row], {map_->staged.returned, map_->output_bytes()},
-                                 {output, bytes});
+    const errc code = return_row(puts, batch.origins[row],
+                                 {map_->staged.returned, map_->output_bytes()}, {output, bytes});
     if (code != errc::ok) return code;
   }
   // Attachments follow all outputs, so that puts to neighbouring slots follow each other.
   for (const std::uint32_t row : batch.attached ? rows : rows.first(0)) {
     const std::size_t bytes = map_->output_attachment_bytes;
-    const errc code = return_row(puts, origins[row], {map_->returned_attachments, bytes},
+    const errc code = return_row(puts, batch.origins[row], {map_->returned_attachments, bytes},
                                  {set.output_attachment(row), bytes});
     if (code != errc::ok) return code;
   }

@@ -21,7 +21,7 @@ using peerbus::detail::near_groups;
 
 /// The configurations of the two levels of an exchange, for one column and one group.
 struct level_configs {
-  exchange_config far;   ///< of the level between groups, without `physical_to_logical`
+  exchange_config far;   ///< of the level between groups, whose experts are places
   exchange_config near;  ///< of the level within a group
 };
 
@@ -35,7 +35,7 @@ struct level_sizes {
 /// The physical experts of a group of near ranks.
 struct group_experts {
   std::vector<std::uint32_t> held;     ///< in the order of the ranks
-  std::vector<std::uint32_t> of_rank;  ///< the number of each rank; empty if dealt out equally
+  std::vector<std::uint32_t> of_rank;  ///< how many each rank holds; empty if dealt out equally
 };
 
 /// Returns the physical experts of each group.

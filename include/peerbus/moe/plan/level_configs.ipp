@@ -6,6 +6,7 @@
 
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/moe/plan/check_experts.hpp>
 #include <peerbus/moe/plan/level_configs.hpp>
 
 namespace peerbus::moe::detail {
@@ -60,13 +61,9 @@ PEERBUS_INLINE std::vector<group_experts> experts_of_groups(const expert_placeme
     held.resize(held.size() + of_rank.back());
     for (std::uint32_t& expert : std::span{held}.last(of_rank.back())) expert = next++;
   }
-  for (auto& [held, of_rank] : found) {
-    const expert_placement dealt{held.size(), of_rank.size()};
-    bool is_dealt = true;
-    for (std::size_t i = 0; i < of_rank.size(); ++i)
-      is_dealt = is_dealt && of_rank[i] == dealt.count(rank_id{i});
-    if (is_dealt) of_rank.clear();
-  }
+  for (auto& [held, of_rank] : found)
+    if (!is_other_than_dealt({.experts = held.size(), .experts_of_rank = of_rank}, of_rank.size()))
+      of_rank.clear();
   return found;
 }
 

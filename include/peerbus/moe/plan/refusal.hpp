@@ -48,17 +48,18 @@ enum class refusal_reason : std::uint32_t {
   rows_for_rank = 29,             ///< rows for rank `token`
   rows_for_experts_of_rank = 30,  ///< rows for all experts of rank `token`
   note_of_peer = 31,              ///< bytes of its note
-  origin_rank = 32,               ///< the home rank of row `token`, beyond those of the group
+  origin_rank = 32,               ///< the home rank of row `token`, which is not the sender
   origin_token = 33,              ///< the number of the token of row `token`
   origin_slot = 34,               ///< the slot of row `token`
   expert_of_row = 35,             ///< the local expert of a slot of row `token`
   expert_again = 36,              ///< a local expert that row `token` has twice
   vacant_place = 37,              ///< rows for physical expert `token`, which is vacant
+  origin_home = 38,               ///< the home rank of row `token`, handed on, of no rank
 };
 
 /// Returns whether a rank found the reason in what another rank wrote, not in its own input.
 constexpr bool is_of_peer(refusal_reason reason) noexcept {
-  return reason >= refusal_reason::counts_missing && reason <= refusal_reason::vacant_place;
+  return reason >= refusal_reason::counts_missing && reason <= refusal_reason::origin_home;
 }
 
 /// The reason why a rank refuses an operation. A rank sends it to its peers, so that all ranks
@@ -115,9 +116,6 @@ struct refusal_of {
   rank_id rank;
   refusal why;
 };
-
-/// Returns the text of operation `number` if this rank has found `why` in what a peer wrote.
-std::string describe_distrust(std::string_view operation, std::uint64_t number, const refusal& why);
 
 /// Throws the error of operation `number` that `found` refuses: invalid_argument on the rank whose
 /// own input is bad, `refused` on the others.

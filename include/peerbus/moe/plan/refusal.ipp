@@ -3,6 +3,7 @@
 
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/moe/config.hpp>
 #include <peerbus/moe/plan/refusal.hpp>
 
 namespace peerbus::moe {
@@ -98,7 +99,10 @@ PEERBUS_ERROR_PATH std::string describe(const refusal& why) {
                      why.expected});
     case refusal_reason::origin_rank:
       return concat({peer_sent, "row ", why.token, " as one of rank ", why.given, ", expected ",
-                     why.expected == why.slot ? "" : "one below ", why.expected});
+                     why.expected});
+    case refusal_reason::origin_home:
+      return concat({peer_sent, "row ", why.token, " as one of rank ", why.given,
+                     ", expected at most ", why.expected - 1});
     case refusal_reason::origin_token:
       return concat({peer_sent, "row ", why.token, " as token ", why.given, ", expected at most ",
                      why.expected - 1, " (max_tokens - 1)"});
@@ -112,17 +116,13 @@ PEERBUS_ERROR_PATH std::string describe(const refusal& why) {
       return concat({peer_sent, "row ", why.token, " twice for local expert ", why.given,
                      ", expected different experts within a token"});
     case refusal_reason::vacant_place:
+      if (why.token == vacant) return concat({peer_sent, "rows for a place that no rank has"});
       return concat({peer_sent, "rows for physical expert ", why.token, ", which is vacant"});
   }
   return "an unknown reason";
 }
 
 namespace detail {
-
-PEERBUS_ERROR_PATH std::string describe_distrust(std::string_view operation, std::uint64_t number,
-                                                 const refusal& why) {
-  return peerbus::detail::concat({operation, " ", number, ": ", describe(why)});
-}
 
 [[noreturn]] PEERBUS_ERROR_PATH void throw_refusal(std::string_view operation, std::uint64_t number,
                                                    rank_id own_rank, const refusal_of& found) {

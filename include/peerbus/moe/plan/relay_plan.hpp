@@ -55,16 +55,14 @@ struct relay_ranks {
   [[nodiscard]] level_configs configs(const exchange_config& config, const near_groups& groups,
                                       std::size_t column, std::size_t group_number) const noexcept;
 
-  /// Returns the logical expert of each place of the far level, or `vacant`.
-  [[nodiscard]] std::vector<std::uint32_t> far_experts(const expert_map& all) const;
   /// Returns the router of the far level by which tokens take the way of `all`. `far_config` is the
-  /// configuration of that level, with its experts.
+  /// configuration of that level.
   [[nodiscard]] expert_router far_router(const exchange_config& far_config,
                                          const expert_router& all) const;
   /// Returns the logical expert of each expert of the near level, or `vacant`.
   [[nodiscard]] std::vector<std::uint32_t> near_experts(const expert_map& all) const;
 
-  /// Returns the rank that holds the expert of a place of the far level, which is not vacant.
+  /// Returns the rank that has a place of the far level, which is not `vacant` in `far_physical`.
   [[nodiscard]] rank_id owner(std::size_t place) const noexcept {
     return rank_id{router.map().holder(far_physical[place])};
   }
@@ -73,8 +71,9 @@ struct relay_ranks {
   std::vector<group_experts> experts;       ///< of each group
   std::size_t own_group;                    ///< of this rank
   std::size_t near_copies;                  ///< as `copies_in_group`
-  std::size_t most;                         ///< experts of the group that holds the most
-  std::vector<std::uint32_t> far_physical;  ///< of each place of the far level, or `vacant`
+  std::size_t most;                         ///< physical experts of the group that holds the most
+  std::vector<std::uint32_t> far_physical;  ///< the physical expert of each place of the far
+                                            ///< level, or `vacant` if no rank has the place
   peerbus::detail::subset_bootstrap far_boot;
   peerbus::detail::subset_bootstrap near_boot;
   peerbus::detail::subset_group far;   ///< the ranks of the column

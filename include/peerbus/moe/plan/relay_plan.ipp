@@ -118,10 +118,6 @@ inline std::vector<std::uint32_t> logical_of(const expert_map& all,
   return found;
 }
 
-PEERBUS_INLINE std::vector<std::uint32_t> relay_ranks::far_experts(const expert_map& all) const {
-  return logical_of(all, far_physical);
-}
-
 PEERBUS_INLINE std::vector<std::uint32_t> relay_ranks::near_experts(const expert_map& all) const {
   return logical_of(all, experts[own_group].held);
 }
@@ -131,7 +127,11 @@ PEERBUS_INLINE expert_router relay_ranks::far_router(const exchange_config& far_
   std::vector<std::uint32_t> place_of(all.map().physical_experts());
   for (std::uint32_t place = 0; place < far_physical.size(); ++place)
     if (far_physical[place] != vacant) place_of[far_physical[place]] = place;
-  expert_router made{far_config, far.rank(), far.size()};
+  const std::vector<std::uint32_t> names = logical_of(all.map(), far_physical);
+  exchange_config named = far_config;
+  named.experts = all.map().experts();
+  named.physical_to_logical = names;
+  expert_router made{named, far.rank(), far.size()};
   made.choose_by(all.cycles().renamed(place_of));
   return made;
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What back ends of engines share: tokens to the ranks of their experts, and outputs back."""
 
+import functools
 import threading
 import time
 
@@ -188,11 +189,18 @@ class Once:
         return self._outcome
 
 
+def dealt(experts, ranks):
+    """Returns how many experts each rank has if they are dealt out equally: the first ranks have one more if
+    they do not divide."""
+    few, more = divmod(experts, ranks)
+    return [few + (rank < more) for rank in range(ranks)]
+
+
 class TokenDispatcher:
     """Dispatches tokens of up to `max_tokens` per rank to `experts` experts.
 
-    Rank r of `comm` has `experts_of_rank[r]` experts, by default E // R and the first E % R ranks one more, in
-    order. `in_flight` micro-batches of a layout and codec may be under way at once. `relay` and `same_bits` as in
+    Rank r of `comm` has `experts_of_rank[r]` experts, in order, by default as `dealt` says. `in_flight`
+    micro-batches of a layout and codec may be under way at once. `relay` and `same_bits` as in
     `peerbus.Exchange`, except that the layout slots is never relayed. `timeout` is the time limit of each
     call, by default that of `comm`. `watch` is the `Watch` of `comm`, by default one of its own.
     """
@@ -204,9 +212,7 @@ class TokenDispatcher:
         self._relay = relay
         self._exchanges = {}
         self._experts_of_rank = experts_of_rank
-        few, more = divmod(experts, comm.size)
-        places = numpy.asarray(few + (numpy.arange(comm.size) < more) if experts_of_rank is None
-                               else experts_of_rank)
+        places = numpy.asarray(dealt(experts, comm.size) if experts_of_rank is None else experts_of_rank)
         self._owners = numpy.repeat(numpy.arange(comm.size), places)
         self.first_expert, self.local_experts = int(places[:comm.rank].sum()), int(places[comm.rank])
         self.watch, self._owns_watch = watch or Watch(), watch is None
@@ -293,7 +299,8 @@ class Batch:
       slots, otherwise [N, H]; L local experts, R ranks, B = `max_tokens`.
     - `counts`, int32: rows of each local expert [L]; with slots, of each source rank [R].
     - `slot_experts` int32 and `slot_weights` [N, K], in layouts by rank: the local expert of each slot of
-      a row, or -1, and its weight. [R * B, K] with slots, -1 where no row is.
+      a row, or -1, and its weight. With slots copies [R * B, K], made when they are first read, with -1
+      where no row is.
     - `row_experts` int64 [N], with compact: the local expert of each row.
     - `outputs`: bfloat16 in the shape of `rows`, from where ranks read without a copy.
     """
@@ -356,24 +363,36 @@ class Batch:
         self.outputs = view_like(self._x, self._outputs, _BF16)
         self.scales = None if received.scales is None else like(self._x, shaped(received.scales))
         if received.by_rank:
-            number = ranks * most if self._layout == "slots" else received.end
-            self._slot_experts = received.slot_experts[:number]
-            weights = received.slot_weights[:number]
             if self._layout == "slots":
                 sums = received.counts[0].astype(numpy.int32)
-                came = (numpy.arange(most) < sums[:, None]).reshape(-1, 1)
-                self._slot_experts = numpy.where(came, self._slot_experts, numpy.int32(-1))
-                weights = numpy.where(came, weights, numpy.float32(0))
             else:
                 used = self._slot_experts[self._slot_experts >= 0]
                 sums = numpy.bincount(used, minlength=self._dispatcher.local_experts).astype(numpy.int32)
-            self.slot_experts = like(self._x, self._slot_experts)
-            self.slot_weights = like(self._x, weights)
         elif self._layout == "compact":
             self.row_experts = like(self._x, numpy.repeat(
                 numpy.arange(len(sums), dtype=numpy.int64), sums))
         self._sums, self.counts = sums, like(self._x, sums)
         return self
+
+    @functools.cached_property
+    def _slot_experts(self):
+        return self._of_slots(self._received.slot_experts, numpy.int32(-1))
+
+    @functools.cached_property
+    def slot_experts(self):
+        return like(self._x, self._slot_experts)
+
+    @functools.cached_property
+    def slot_weights(self):
+        return like(self._x, self._of_slots(self._received.slot_weights, numpy.float32(0)))
+
+    def _of_slots(self, values, missing):
+        """Returns the values of the slots of rows, with slots `missing` where no row is."""
+        if self._layout != "slots":
+            return values[:self._received.end]
+        most = self._dispatcher.max_tokens
+        came = (numpy.arange(most) < self._sums[:, None]).reshape(-1, 1)
+        return numpy.where(came, values[:len(came)], missing)
 
     def reduced(self, outputs, weights=None):
         """Returns the weighted sums over the local experts of each row, [N, H], that combine adds in

@@ -20,7 +20,7 @@ from .. import Communicator
 from .. import _library as c
 from .._bf16 import from_bf16, to_bf16
 from .._tensors import bits_of, like
-from ._token_dispatcher import TokenDispatcher
+from ._token_dispatcher import TokenDispatcher, dealt
 
 
 def _is_there():
@@ -184,8 +184,8 @@ class PeerbusAFDConnector(AFDConnectorBase):
     `connector_extra_config` may have `codec` (one of peerbus.CODECS, by default bf16), `secret` (to meet
     between hosts), `host` (the name of this rank's) and `timeout` of each call in seconds.
 
-    If attention computes the gate, each token goes to the ranks of its experts, of which the first FFN
-    ranks have one more if they do not divide, and comes back as the weighted sum. Otherwise it goes to one
+    If attention computes the gate, each token goes to the ranks of its experts, which are dealt out to FFN ranks
+    equally, and comes back as the weighted sum. Otherwise it goes to one
     FFN rank, and comes back as that leaves it: attention ranks are dealt out to FFN ranks in order, and the
     tokens of one that falls to two FFN ranks are split.
 
@@ -249,13 +249,12 @@ class PeerbusAFDConnector(AFDConnectorBase):
         comm = Communicator(self.world_rank, self.attn_size + self.ffn_size, self.afd_config.port,
                             timeout=extra["timeout"], host=extra["host"], secret=extra["secret"],
                             address=self.afd_config.host if extra["secret"] else None)
-        few, more = divmod(self._experts, self.ffn_size)
         config = self.vllm_config
         try:
             dispatcher = TokenDispatcher(
                 comm, self._experts, self.hidden_size, config.scheduler_config.max_num_batched_tokens,
                 in_flight=max(1, config.parallel_config.num_ubatches), timeout=extra["timeout"],
-                experts_of_rank=[0] * self.attn_size + [few + (i < more) for i in range(self.ffn_size)])
+                experts_of_rank=[0] * self.attn_size + dealt(self._experts, self.ffn_size))
             comm.broadcast(numpy.zeros(1, numpy.int64), 0)  # So that `tell` need not meet the ranks.
         except BaseException:
             comm.destroy()
@@ -268,9 +267,9 @@ class PeerbusAFDConnector(AFDConnectorBase):
         dispatcher, comm = self._dispatcher, self._comm
         self._dispatcher = self._comm = None
         if dispatcher is not None:
-            for batch in self._sent_back:
+            for batch in self._received:
                 with contextlib.suppress(c.Error):  # Of ranks that are gone.
-                    batch.finish()
+                    batch.give_up()
             dispatcher.destroy()
             comm.destroy()
         self._under_way.clear()

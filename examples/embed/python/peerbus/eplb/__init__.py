@@ -5,8 +5,8 @@ and planners of peerbus. docs/balancing.md compares them.
 `rebalance_experts` has the arguments and results of DeepSeek's eplb.py. `peerbus.eplb.vllm` has the
 policy that vLLM calls, `peerbus.eplb.sglang` the function that SGLang calls. Loads are arrays of numpy,
 tensors of torch, or nested lists; results are tensors of torch on the CPU if the loads are tensors of
-torch, otherwise arrays of numpy, of int64. Nothing here communicates: ranks that pass equal loads get
-equal plans, on all machines.
+torch, otherwise arrays of numpy, of int64. Planners do not communicate: ranks that pass equal loads get
+equal plans, on all machines. Only `peerbus.eplb.vllm` also moves weights, between ranks.
 """
 
 import ctypes

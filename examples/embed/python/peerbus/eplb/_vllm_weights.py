@@ -91,16 +91,13 @@ def rearrange_expert_weights_inplace(old_global_expert_indices, new_global_exper
         communicator = EplbCommunicator(ep_group)
     elif not isinstance(communicator, EplbCommunicator):
         raise TypeError(f"communicator is {type(communicator).__name__}, expected an EplbCommunicator")
-    moves, problem = None, None
     try:
         moves = _Moves(communicator.comm, old_global_expert_indices, new_global_expert_indices, rank_mapping,
                        expert_weights, expert_buffer)
-    except Exception as found:
-        problem = found
-    try:
-        _agree(communicator.comm, problem, moves)
-    finally:
-        del problem  # Which would keep this frame, and with it the communicator.
+    except Exception:
+        _gather(communicator.comm, bytes(33))
+        raise
+    _agree(communicator.comm, moves)
     for layer in range(len(moves.old)):
         moves.carry_out(layer, communicator)
 
@@ -209,16 +206,18 @@ def _spread(table, rank_of, before, after):
     return made.reshape(len(table), -1)
 
 
-def _agree(comm, problem, moves):
-    """Raises on all ranks if there is a problem on one, or if their moves differ."""
-    own = bytes(33) if problem else b"\1" + moves.digest()
-    told = comm.all_gather(numpy.frombuffer(own, numpy.uint8))
-    if problem:
-        raise problem
-    for rank, (is_good, *digest) in enumerate(told.tolist()):
+def _gather(comm, told):
+    """Returns what all ranks tell: 1 and the digest of their moves, or zeros if they have none."""
+    return comm.all_gather(numpy.frombuffer(told, numpy.uint8)).tolist()
+
+
+def _agree(comm, moves):
+    """Raises if another rank could not use its arguments, or if its moves differ."""
+    own = moves.digest()
+    for rank, (is_good, *digest) in enumerate(_gather(comm, b"\1" + own)):
         if not is_good:
             raise InvalidArgument(1, f"rearrange_expert_weights_inplace: rank {rank} could not use its arguments, "
                                      "and says why")
-        if digest != list(own[1:]):
+        if digest != list(own):
             raise Error(3, f"rearrange_expert_weights_inplace: the indices or tensors of rank {rank} differ from "
                            f"those of rank {comm.rank}, expected the same on all ranks")
