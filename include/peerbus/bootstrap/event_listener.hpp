@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <ctime>
 #include <optional>
 
 #include <peerbus/bootstrap/activity.hpp>
+#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 
@@ -35,12 +36,11 @@ struct operation_event {
   std::optional<rank_id> peer{};  ///< the rank that a wait saw last, or the other end of a message
   errc fault = errc::ok;          ///< the failure that ended the operation or the wait
 
-  /// Returns the time now, as `begun` and `ended` have it.
+  /// Returns the time now, as `begun` and `ended` have it: that of `deadline::now`.
   /// Cost: a clock read without a system call.
   [[nodiscard]] static std::int64_t now() noexcept {
-    timespec read{};
-    ::clock_gettime(CLOCK_MONOTONIC, &read);
-    return read.tv_sec * 1'000'000'000 + read.tv_nsec;
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(deadline::now().time_since_epoch())
+        .count();
   }
 };
 
