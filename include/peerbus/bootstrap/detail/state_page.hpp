@@ -49,7 +49,8 @@ class state_page {
   }
 
   /// Maps a file of `make_file`. An observer maps it with PROT_READ, and finds the number of
-  /// `ranks` in its header. Throws: `error` system.
+  /// `ranks` in its header.
+  /// Throws: `error` system.
   [[nodiscard]] static state_page open(std::size_t ranks, const unique_fd& file,
                                        int protection = PROT_READ | PROT_WRITE) {
     struct stat found{};
