@@ -40,6 +40,10 @@ std::optional<int> parse(int argc, char** argv, options& chosen) {
   line.add("--experts", batch.experts).whole_number(1, 1 << 20);
   line.add("--layout", batch.layout, "how rows lie").one_of(ep_predict::layouts());
   line.add("--codec", batch.codec, "what rows consist of").one_of(ep_predict::codecs());
+  line.add("--visit-groups-of", batch.visit_groups_of,
+           "ranks visit their own group of so many first, then the others, each from their own "
+           "place on")
+      .whole_number(1, 65535);
   line.add("--rounds", batch.rounds, "measured rounds").whole_number(1, 1000);
   line.add("--seed", batch.seed, "of the routing").whole_number(0, 1 << 30);
   line.flag("--csv", chosen.csv, "print lines for a table");

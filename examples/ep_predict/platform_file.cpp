@@ -101,7 +101,7 @@ published_row read_row(const std::string& where, const json& value) {
   const object row{where + ": published",
                    value,
                    {"ranks", "tokens", "hidden", "top_k", "experts", "layout", "codec",
-                    "dispatch_us", "combine_us", "fitted"}};
+                    "visit_groups_of", "dispatch_us", "combine_us", "fitted"}};
   published_row read;
   load& batch = read.batch;
   batch.ranks = row.count("ranks");
@@ -111,6 +111,7 @@ published_row read_row(const std::string& where, const json& value) {
   batch.experts = row.count("experts");
   batch.layout = row.text("layout");
   batch.codec = row.text("codec");
+  if (row.has("visit_groups_of")) batch.visit_groups_of = row.count("visit_groups_of");
   const auto check = [&](const char* name, const std::string& given,
                          const std::vector<std::string>& known) {
     if (std::ranges::find(known, given) == known.end())

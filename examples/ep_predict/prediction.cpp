@@ -85,10 +85,25 @@ std::vector<std::int32_t> even_routing(const load& batch, std::size_t rank) {
   return experts;
 }
 
+/// Returns the other ranks in the order of `load::visit_groups_of`.
+std::vector<peerbus::rank_id> by_groups(std::size_t own, const load& batch) {
+  const std::size_t size = batch.visit_groups_of;
+  std::vector<peerbus::rank_id> order;
+  order.reserve(batch.ranks);
+  for (std::size_t i = 0; i < batch.ranks; ++i) {
+    const std::size_t group = (own / size + i / size) % (batch.ranks / size);
+    const std::size_t peer = group * size + (own + i) % size;
+    if (peer != own) order.emplace_back(peer);
+  }
+  return order;
+}
+
 template <class Codec, class Layout>
 void run_rank(peerbus::bootstrap& boot, shared& all) {
   const load& batch = all.batch;
   peerbus::communicator<any_transport> comm{any_transport{simulated{boot}}};
+  if (batch.visit_groups_of > 1 && batch.ranks % batch.visit_groups_of == 0)
+    comm.order_peers(by_groups(comm.rank().index(), batch));
   peerbus::moe::exchange moe{comm,
                              {.experts = batch.experts,
                               .hidden = batch.hidden,

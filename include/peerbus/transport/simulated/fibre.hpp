@@ -4,11 +4,15 @@
 #include <cxxabi.h>
 
 #include <boost/context/fiber.hpp>
+#include <boost/context/preallocated.hpp>
 #include <boost/context/protected_fixedsize_stack.hpp>
+#include <boost/context/stack_context.hpp>
 #include <cstddef>
 #include <cstring>
 #include <memory>
 #include <utility>
+
+#include <peerbus/transport/simulated/stack_switch.hpp>
 
 namespace peerbus::detail {
 
@@ -41,25 +45,44 @@ class fibre {
   /// `body` throws nothing. It begins with the first `enter`.
   template <class Body>
   fibre(std::size_t stack_bytes, Body body)
-      : inside_{std::allocator_arg, boost::context::protected_fixedsize_stack{stack_bytes},
-                [this, body = std::move(body)](boost::context::fiber&& outside) mutable {
-                  outside_ = std::move(outside);
-                  body();
-                  return std::move(outside_);
-                }} {}
+      : fibre{boost::context::protected_fixedsize_stack{stack_bytes}, std::move(body)} {}
   fibre(const fibre&) = delete;
   fibre& operator=(const fibre&) = delete;
+  ~fibre() = default;
 
   /// Goes on with the fibre until it calls `leave` or ends.
   void enter() {
     exceptions_.swap();
+    switch_.enter();
     inside_ = std::move(inside_).resume();
+    switch_.entered();
     exceptions_.swap();
   }
   /// Goes back to the caller of `enter`. The fibre itself calls this.
-  void leave() { outside_ = std::move(outside_).resume(); }
+  void leave() {
+    switch_.leave();
+    outside_ = std::move(outside_).resume();
+    switch_.left();
+  }
 
  private:
+  using stacks = boost::context::protected_fixedsize_stack;
+
+  template <class Body>
+  fibre(stacks allocator, Body body) : fibre{allocator, allocator.allocate(), std::move(body)} {}
+  template <class Body>
+  fibre(stacks allocator, boost::context::stack_context stack, Body body)
+      : switch_{static_cast<std::byte*>(stack.sp) - stack.size, stack.size},
+        inside_{std::allocator_arg, boost::context::preallocated{stack.sp, stack.size, stack},
+                allocator, [this, body = std::move(body)](boost::context::fiber&& outside) mutable {
+                  switch_.left();
+                  outside_ = std::move(outside);
+                  body();
+                  switch_.end();
+                  return std::move(outside_);
+                }} {}
+
+  stack_switch switch_;
   boost::context::fiber inside_;
   boost::context::fiber outside_;
   exceptions_in_flight exceptions_;

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
+#ifdef __SANITIZE_ADDRESS__
+#define PEERBUS_ADDRESS_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define PEERBUS_ADDRESS_SANITIZER 1
+#endif
+#endif
+#ifdef PEERBUS_ADDRESS_SANITIZER
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace peerbus::detail {
+
+/// Tells AddressSanitizer when a fibre leaves its stack for that of the thread and when it comes
+/// back, so that it takes no frame of one stack for one of the other. Does nothing otherwise.
+class stack_switch {
+ public:
+#ifdef PEERBUS_ADDRESS_SANITIZER
+  /// The fibre's stack begins at `bottom`.
+  stack_switch(const void* bottom, std::size_t bytes) noexcept : inner_{bottom, bytes} {}
+  /// Before the thread goes to the fibre.
+  void enter() noexcept {
+    __sanitizer_start_switch_fiber(&outer_frames_, inner_.bottom, inner_.bytes);
+  }
+  /// After the thread came back.
+  void entered() noexcept { __sanitizer_finish_switch_fiber(outer_frames_, nullptr, nullptr); }
+  /// Before the fibre goes to the thread.
+  void leave() noexcept {
+    __sanitizer_start_switch_fiber(&inner_frames_, outer_.bottom, outer_.bytes);
+  }
+  /// After the fibre came back, or began.
+  void left() noexcept {
+    __sanitizer_finish_switch_fiber(inner_frames_, &outer_.bottom, &outer_.bytes);
+  }
+  /// Before the fibre goes to the thread for the last time.
+  void end() noexcept { __sanitizer_start_switch_fiber(nullptr, outer_.bottom, outer_.bytes); }
+
+ private:
+  struct stack {
+    const void* bottom = nullptr;
+    std::size_t bytes = 0;
+  };
+  stack inner_;
+  stack outer_;
+  void* inner_frames_ = nullptr;
+  void* outer_frames_ = nullptr;
+#else
+  stack_switch(const void* /*bottom*/, std::size_t /*bytes*/) noexcept {}
+  void enter() noexcept {}
+  void entered() noexcept {}
+  void leave() noexcept {}
+  void left() noexcept {}
+  void end() noexcept {}
+#endif
+};
+
+}  // namespace peerbus::detail
+
+#undef PEERBUS_ADDRESS_SANITIZER
