@@ -17,10 +17,11 @@ namespace peerbus {
 /// Starts `ranks` ranks on this host and calls `body` in each with a communicator of all ranks. The
 /// ranks are threads, processes or fibres, depending on what `Transport` connects. `body` returns
 /// an exit status or nothing. `options` apply to processes only, `comm_options` to each
-/// communicator. Returns: the worst exit status. An exception that `body` throws is printed and
-/// counts as 1. No deadline ends `body`. Cost: one thread or one fork per rank, and one
-/// communicator. Throws: `error` as `run_threads` or `run_local`. Threads: ranks that are threads
-/// call the same `body` object at the same time.
+/// communicator. No deadline ends `body`.
+/// Cost: one thread, fork or fibre per rank, and one communicator.
+/// Returns: the worst exit status. An exception that `body` throws is printed and counts as 1.
+/// Throws: `error` as `run_threads`, `run_local` or `Transport::run_ranks`.
+/// Threads: ranks that are threads call the same `body` object at the same time.
 template <runnable_transport Transport, class Body>
 [[nodiscard]] int run(std::size_t ranks, Body body, run_options options = {},
                       communicator_options comm_options = {}) {

@@ -42,12 +42,12 @@ struct simulated_costs {
 /// begun to leave, that of its receiver; messages that find a port busy wait. Nothing contends
 /// between the ports.
 struct simulated_platform {
-  std::string name = "one switch";  ///< for messages
-  std::vector<simulated_port> ports{{"port", 1}};
+  std::string name = "one switch";                 ///< for messages
+  std::vector<simulated_port> ports{{"port", 1}};  ///< the kinds of ports
   /// The levels, from the smallest groups to the largest, each a multiple of the one before. The
   /// last level connects all ranks.
   std::vector<simulated_level> levels{{"network", 0, 1000, 25, 10, 0}};
-  simulated_costs costs{};
+  simulated_costs costs{};  ///< of a rank
 };
 
 }  // namespace peerbus
