@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// ctest: timeout=300
 #include <cstddef>
 
 #include <doctest/doctest.h>

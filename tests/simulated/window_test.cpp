@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// ctest: timeout=300
 #include <doctest/doctest.h>
 
 #include <peerbus/transport/any_transport.hpp>

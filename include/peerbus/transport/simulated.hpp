@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <sys/mman.h>
-
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -12,17 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/rank_function.hpp>
-#include <peerbus/core/align.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
-#include <peerbus/core/text.hpp>
 #include <peerbus/transport/concept.hpp>
-#include <peerbus/transport/detail/memory_limit.hpp>
 #include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/simulated/options.hpp>
 #include <peerbus/transport/simulated/simulation.hpp>

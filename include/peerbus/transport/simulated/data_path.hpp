@@ -14,6 +14,7 @@
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/placed.hpp>
+#include <peerbus/core/text.hpp>
 #include <peerbus/transport/detail/memory_limit.hpp>
 #include <peerbus/transport/simulated.hpp>
 
