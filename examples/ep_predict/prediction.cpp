@@ -33,9 +33,9 @@ using std::chrono::nanoseconds;
 
 /// What all ranks share, as one thread simulates them: memory that nobody looks at, and times.
 struct shared {
-  shared(const load& batch, const work& own)
-      : batch{batch},
-        own{own},
+  shared(const load& asked, const work& taken)
+      : batch{asked},
+        own{taken},
         tokens(batch.tokens * batch.hidden),
         outputs(tokens.size()),
         dispatch(batch.rounds, std::vector<double>(batch.ranks)),

@@ -326,7 +326,7 @@ peerbus::any_transport make_transport(std::string_view name, peerbus::bootstrap&
     return peerbus::any_transport{peerbus::planes<peerbus::unified_bus, peerbus::fabric>{
         boot,
         {},
-        [](peerbus::bootstrap& group) { return peerbus::unified_bus{group}; },
+        [](peerbus::bootstrap& near) { return peerbus::unified_bus{near}; },
         make_fabric}};
 #endif
   return peerbus::any_transport{peerbus::unified_bus{boot}};
