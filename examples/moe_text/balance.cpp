@@ -23,13 +23,9 @@ constexpr std::size_t all_rounds = 1024;  // Of a half, or as many of the latest
 
 }  // namespace
 
-std::size_t places_per_rank(const options& given) {
-  return (given.experts + given.ranks - 1) / given.ranks + given.balance;
-}
-
 std::vector<std::uint32_t> dealt_places(const options& given) {
   const peerbus::moe::expert_placement dealt{given.experts, given.ranks};
-  const std::size_t places = places_per_rank(given);
+  const std::size_t places = given.places_per_rank();
   std::vector<std::uint32_t> experts(given.ranks * places, peerbus::moe::vacant);
   for (const peerbus::rank_id rank : peerbus::all_ranks{given.ranks})
     for (std::size_t e = 0; e < dealt.count(rank); ++e)
@@ -38,7 +34,7 @@ std::vector<std::uint32_t> dealt_places(const options& given) {
 }
 
 balancer::balancer(const options& given, const peerbus::moe::expert_map& map)
-    : shape_{.ranks = given.ranks, .slots_per_rank = places_per_rank(given)},
+    : shape_{.ranks = given.ranks, .slots_per_rank = given.places_per_rank()},
       now_{map, all_rounds} {}
 
 std::vector<std::uint32_t> balancer::plan() const {

@@ -14,9 +14,6 @@
 
 namespace moe_text {
 
-/// Returns the places for experts of each rank: those of the experts, and `--balance` more.
-std::size_t places_per_rank(const options& given);
-
 /// Returns the expert of each place: the experts in order, and vacant places behind those of each
 /// rank.
 std::vector<std::uint32_t> dealt_places(const options& given);

@@ -76,7 +76,7 @@ void check_together(const options& given) {
            std::to_string(given.experts));
   if (given.hidden % 16 != 0)
     refuse("--hidden was given " + std::to_string(given.hidden) + ", expected a multiple of 16");
-  const std::size_t places = (given.experts + given.ranks - 1) / given.ranks + given.balance;
+  const std::size_t places = given.places_per_rank();
   if (given.balance != 0 && places > given.experts)
     refuse("--balance was given " + std::to_string(given.balance) + ", so that each rank has " +
            std::to_string(places) + " places, expected at most --experts, " +

@@ -19,6 +19,11 @@ struct options {
   std::size_t balance = 0;  ///< places for replicas at each rank; 0: experts stay where they are
   wire_codec codec = wire_codec::int8;
   transport bus = transport::ub;
+
+  /// Returns the places for experts of each rank: those of the experts, and `balance` more.
+  [[nodiscard]] std::size_t places_per_rank() const {
+    return (experts + ranks - 1) / ranks + balance;
+  }
 };
 
 /// Returns the options that the command line asks for. If it asks for help only, prints the help
