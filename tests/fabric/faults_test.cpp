@@ -452,7 +452,7 @@ TEST_CASE("a connection that breaks is unreachable at both ends") {
       const test::tally told;
       const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
         {
-          communicator comm = over_fabric(boot);
+          communicator comm = over_fabric(boot, {.stall_timeout = seconds{2}});
           auto win = comm.make_window({.bytes = 80'000,
                                        .signals = 1,
                                        .traffic = is_bulk ? peerbus::traffic_class::bulk
