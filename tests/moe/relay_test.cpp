@@ -2,15 +2,20 @@
 // ctest: tsan
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include <peerbus/bootstrap/activity.hpp>
+#include <peerbus/bootstrap/event_listener.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
@@ -21,6 +26,7 @@
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/relay.hpp>
 #include <peerbus/moe/routing.hpp>
+#include <peerbus/trace/recorder.hpp>
 #include <peerbus/transport/loopback.hpp>
 
 #include "support/exchange_check.hpp"
@@ -367,6 +373,40 @@ TEST_CASE("relay: sums of groups that are not rounded") {
                      [](std::size_t) { return true; });
     }
   });
+}
+
+TEST_CASE("relay: listeners hear both levels, with the numbers of ranks in the whole group") {
+  test::pretended = {2, false};
+  const int worst_status = threads::run(4, [](auto& comm) {
+    peerbus::recorder events;
+    comm.members()->listeners().add(events);
+    {
+      exchange moe{comm, config, int8_per_token{}};
+      const test::scenario from = scenario_of(comm.size(), 1);
+      const oracle::input& mine = from.inputs[comm.rank().index()];
+      // Rank 3 is late, so that its peers on either level are likely to wait for it.
+      if (comm.rank() == rank_id{3}) std::this_thread::sleep_for(std::chrono::milliseconds{5});
+      const auto got = moe.dispatch(mine.tokens, route_of(mine));
+      test::run_experts(got);
+      std::vector<bf16> out(mine.tokens.size());
+      moe.combine(got, out);
+    }
+    comm.members()->listeners().remove(events);
+    std::size_t steps = 0;
+    std::set<std::size_t> awaited;
+    const auto recorded = events.read().at(0);
+    for (const peerbus::operation_event& event : recorded) {
+      if (std::string_view{event.name} == "send rows") ++steps;
+      if (event.kind == peerbus::event_kind::wait && event.peer &&
+          event.what.operation == peerbus::group_operation::dispatch)
+        awaited.insert(event.peer->index());
+    }
+    test::expect_equal(steps, std::size_t{2}, "levels that send rows");
+    const std::size_t rank = comm.rank().index();
+    const std::set<std::size_t> others{rank ^ 1U, rank ^ 2U};  // Of its host and of its column.
+    test::expect(std::ranges::includes(others, awaited), "waits for ranks of a level");
+  });
+  CHECK(worst_status == 0);
 }
 
 TEST_CASE("relay: a bound of one dispatch") {
