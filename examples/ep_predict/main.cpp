@@ -48,11 +48,16 @@ std::optional<int> parse(int argc, char** argv, options& chosen) {
   line.add("--seed", batch.seed, "of the routing").whole_number(0, 1 << 30);
   line.flag("--csv", chosen.csv, "print lines for a table");
   line.flag("--residuals", chosen.residuals,
-            "predict the published rows of the file instead, and compare");
+            "predict the published rows of the file instead of --ranks and the like, and compare");
   return line.parse(argc, argv, [&] {
     if (batch.top_k > batch.experts)
       programs::refuse("--top-k", std::to_string(batch.top_k) + " given, expected at most " +
                                       std::to_string(batch.experts) + ", --experts");
+    for (const std::size_t ranks : chosen.ranks)
+      if (ranks % batch.visit_groups_of != 0)
+        programs::refuse("--visit-groups-of", std::to_string(batch.visit_groups_of) +
+                                                  " given, expected a divisor of --ranks, " +
+                                                  std::to_string(ranks));
     if (batch.hidden % 128 != 0)
       programs::refuse("--hidden",
                        std::to_string(batch.hidden) + " given, expected a multiple of 128");
@@ -89,11 +94,12 @@ void predict_all(const options& chosen, const ep_predict::platform_file& given) 
     }
 }
 
-void print_residual(const char* operation, std::size_t ranks, std::optional<double> published,
-                    double found, const std::string& fitted) {
-  if (!published) return;
-  std::printf("%6zu %-9s %10.1f %10.1f %+8.1f %%  %s\n", ranks, operation, *published, found,
-              (found / *published - 1) * 100, fitted.empty() ? "predicted" : fitted.c_str());
+void print_residual(const char* operation, std::size_t ranks,
+                    const ep_predict::published_time& published, double found) {
+  if (!published.us) return;
+  std::printf("%6zu %-9s %10.1f %10.1f %+8.1f %%  %s\n", ranks, operation, *published.us, found,
+              (found / *published.us - 1) * 100,
+              published.fitted.empty() ? "predicted" : published.fitted.c_str());
   std::fflush(stdout);
 }
 
@@ -101,11 +107,11 @@ void compare(const ep_predict::platform_file& given) {
   std::printf("%s; microseconds\n", given.platform.name.c_str());
   for (const std::string& source : given.sources) std::printf("  %s\n", source.c_str());
   std::printf("%6s %-9s %10s %10s %10s  %s\n", "ranks", "operation", "published", "simulated",
-              "off by", "values chosen by this row");
+              "off by", "values chosen so that it fits");
   for (const ep_predict::published_row& row : given.published) {
     const prediction found = ep_predict::predict(row.batch, given.own, given.platform);
-    print_residual("dispatch", row.batch.ranks, row.dispatch_us, found.dispatch.median, row.fitted);
-    print_residual("combine", row.batch.ranks, row.combine_us, found.combine.median, row.fitted);
+    print_residual("dispatch", row.batch.ranks, row.dispatch, found.dispatch.median);
+    print_residual("combine", row.batch.ranks, row.combine, found.combine.median);
   }
 }
 

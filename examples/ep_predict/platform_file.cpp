@@ -76,6 +76,8 @@ void read_ports(const std::string& where, const object& file,
   platform.ports.clear();
   for (const json& each : file.list("ports")) {
     const object port{where + ": ports", each, {"name", "ranks"}};
+    if (std::ranges::count(platform.ports, port.text("name"), &peerbus::simulated_port::name) != 0)
+      port.refuse("name is '" + port.text("name") + "', which another has");
     platform.ports.push_back({port.text("name"), port.count("ranks")});
   }
 }
@@ -98,10 +100,11 @@ void read_levels(const std::string& where, const object& file,
 }
 
 published_row read_row(const std::string& where, const json& value) {
-  const object row{where + ": published",
-                   value,
-                   {"ranks", "tokens", "hidden", "top_k", "experts", "layout", "codec",
-                    "visit_groups_of", "dispatch_us", "combine_us", "fitted"}};
+  const object row{
+      where + ": published",
+      value,
+      {"ranks", "tokens", "hidden", "top_k", "experts", "layout", "codec", "visit_groups_of",
+       "dispatch_us", "dispatch_fitted", "combine_us", "combine_fitted"}};
   published_row read;
   load& batch = read.batch;
   batch.ranks = row.count("ranks");
@@ -119,9 +122,14 @@ published_row read_row(const std::string& where, const json& value) {
   };
   check("layout", batch.layout, layouts());
   check("codec", batch.codec, codecs());
-  if (row.has("dispatch_us")) read.dispatch_us = row.number("dispatch_us");
-  if (row.has("combine_us")) read.combine_us = row.number("combine_us");
-  if (row.has("fitted")) read.fitted = row.text("fitted");
+  const auto read_operation = [&](const char* time, const char* fitted, published_time& into) {
+    if (row.has(time)) into.us = row.number(time);
+    if (into.us && *into.us <= 0)
+      row.refuse(std::string{time} + " is " + row.member(time).dump() + ", expected more than 0");
+    if (row.has(fitted)) into.fitted = row.text(fitted);
+  };
+  read_operation("dispatch_us", "dispatch_fitted", read.dispatch);
+  read_operation("combine_us", "combine_fitted", read.combine);
   return read;
 }
 
@@ -129,8 +137,10 @@ platform_file read(const std::string& path, const json& value) {
   const object file{path, value, {"name", "sources", "ports", "levels", "costs", "published"}};
   platform_file given;
   given.platform.name = file.text("name");
-  for (const json& source : file.list("sources"))
+  for (const json& source : file.list("sources")) {
+    if (!source.is_string()) file.refuse("sources has " + source.dump() + ", expected texts");
     given.sources.push_back(source.get<std::string>());
+  }
   read_ports(path, file, given.platform);
   read_levels(path, file, given.platform);
   const object costs{
@@ -140,8 +150,9 @@ platform_file read(const std::string& path, const json& value) {
   given.platform.costs = {costs.number("put_ns"), costs.number("signal_ns"),
                           costs.number("poll_ns"), costs.number("token_ns")};
   given.own = {costs.number("dispatch_ns"), costs.number("combine_ns"), costs.number("sum_ns")};
-  if (given.own.dispatch_ns < 0 || given.own.combine_ns < 0 || given.own.sum_ns < 0)
-    costs.refuse("dispatch_ns, combine_ns or sum_ns is negative, expected at least 0");
+  for (const char* const name : {"dispatch_ns", "combine_ns", "sum_ns"})
+    if (!(costs.number(name) >= 0 && costs.number(name) <= 1e9))
+      costs.refuse(std::string{name} + " is " + costs.member(name).dump() + ", expected 0 to 1e9");
   if (file.has("published"))
     for (const json& row : file.list("published")) given.published.push_back(read_row(path, row));
   return given;
@@ -156,6 +167,8 @@ platform_file read_platform(const std::string& path) {
     return read(path, json::parse(stream));
   } catch (const json::exception& problem) {
     throw std::runtime_error{path + ": " + problem.what()};
+  } catch (const std::ios_base::failure& problem) {  // A folder, for one.
+    throw std::runtime_error{path + ": cannot be read: " + problem.what()};
   }
 }
 

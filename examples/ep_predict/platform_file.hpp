@@ -11,12 +11,17 @@
 
 namespace ep_predict {
 
-/// A published time of one operation pair, in microseconds.
+/// A published time of an operation, in microseconds.
+struct published_time {
+  std::optional<double> us;
+  std::string fitted;  ///< the values of the file that were chosen so that this fits, if any
+};
+
+/// What was published for a load.
 struct published_row {
   load batch;
-  std::optional<double> dispatch_us;
-  std::optional<double> combine_us;
-  std::string fitted;  ///< the values of the file that were chosen so that this row fits, if any
+  published_time dispatch;
+  published_time combine;
 };
 
 /// A platform as its file describes it.

@@ -47,6 +47,7 @@ struct shared {
   std::vector<bf16> outputs;
   std::vector<std::vector<double>> dispatch;  ///< [rounds][ranks], in microseconds
   std::vector<std::vector<double>> combine;
+  nanoseconds pause{};  ///< longer than ranks leave a barrier one after the other
   nanoseconds start{-1};
   std::size_t waiting = 0;
   std::uint64_t bytes = 0;  ///< of all ranks, when the measured rounds began, then in them
@@ -56,10 +57,12 @@ struct shared {
 /// Waits until one moment, the same for all ranks, and returns it.
 nanoseconds begin_together(peerbus::communicator<any_transport>& comm, shared& all) {
   comm.barrier();
-  // No rank leaves a barrier a millisecond before another.
-  if (all.waiting++ % comm.size() == 0) all.start = simulated::now() + std::chrono::milliseconds{1};
+  // The first rank to leave the barrier says when.
+  if (all.waiting++ % comm.size() == 0) all.start = simulated::now() + all.pause;
   const nanoseconds start = all.start;
-  simulated::advance(start - simulated::now());
+  const nanoseconds left = start - simulated::now();
+  if (left < nanoseconds{0}) throw std::runtime_error{"ranks leave a barrier too far apart"};
+  simulated::advance(left);
   return start;
 }
 
@@ -83,6 +86,27 @@ std::vector<std::int32_t> even_routing(const load& batch, std::size_t rank) {
     }
   }
   return experts;
+}
+
+/// Returns no less than the bytes of the longest message of a rank to another besides rows: for
+/// each row 8 bytes of its origin and, by rank, 8 for each of its experts, or the counts of all
+/// experts.
+std::size_t most_control_bytes(const load& batch) {
+  const peerbus::moe::expert_placement dealt{batch.experts, batch.ranks};
+  const bool is_by_rank = batch.layout == "rank_major";
+  std::size_t most_rows = 0;
+  for (std::size_t rank = 0; rank < batch.ranks; ++rank) {
+    std::vector<std::size_t> rows(batch.ranks, 0);
+    std::vector<std::size_t> latest(batch.ranks, 0);  // The latest token to a rank, from 1 on.
+    const auto experts = even_routing(batch, rank);
+    for (std::size_t i = 0; i < experts.size(); ++i) {
+      const std::size_t peer = dealt.owner(static_cast<std::size_t>(experts[i])).index();
+      if (!is_by_rank || latest[peer] != i / batch.top_k + 1) ++rows[peer];
+      latest[peer] = i / batch.top_k + 1;
+    }
+    most_rows = std::max(most_rows, std::ranges::max(rows));
+  }
+  return most_rows * (is_by_rank ? 8 + 8 * batch.top_k : 8) + 4 * batch.experts + 256;
 }
 
 /// Returns the other ranks in the order of `load::visit_groups_of`.
@@ -180,8 +204,14 @@ prediction predict(const load& batch, const work& own,
   peerbus::simulation_options options;
   options.platform = platform;
   options.seed = batch.seed;
-  // Counts, signals and notes are carried. Rows are longer than they.
-  if (!batch.carries) options.most_carried_bytes = batch.hidden / 2;
+  double latency = 0;
+  for (const peerbus::simulated_level& level : platform.levels)
+    latency = std::max(latency, level.latency_ns + level.message_ns);
+  all.pause = std::chrono::milliseconds{1} +
+              64 * rounded(std::clamp(latency, 0.0, 1e9));  // Rounds of a barrier, and more.
+  // Where something else than rows is as long as a row, all is carried: ranks read the rest.
+  const std::size_t control = most_control_bytes(batch);
+  if (!batch.carries && control < batch.hidden) options.most_carried_bytes = control;
   with_codec_and_layout(batch, [&]<class Codec, class Layout>() {
     const int status = peerbus::run_simulated(
         batch.ranks,

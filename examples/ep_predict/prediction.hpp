@@ -20,13 +20,13 @@ struct load {
   std::size_t experts = 256;
   std::string layout = "expert_slots";
   std::string codec = "fp8";
-  /// If this divides the number of ranks, each rank visits its own group of so many ranks first,
-  /// then one group after the other, each from the rank of its own place on. Otherwise it visits
+  /// Each rank visits its own group of so many ranks first, then one group after the other, each
+  /// from the rank of its own place on. 1, or what does not divide the number of ranks: it visits
   /// ranks in the order of their numbers, from the next one on, as the library does.
   std::size_t visit_groups_of = 1;
-  std::size_t rounds = 2;  ///< that are measured, after one that is not
+  std::size_t rounds = 3;  ///< that are measured, after one that is not
   std::uint64_t seed = 1;  ///< of the routing, which is even
-  bool carries = false;    ///< whether rows have bytes; times are the same
+  bool carries = false;    ///< whether rows have bytes in any case; times are the same
 };
 
 /// The layouts and codecs that a `load` may name.

@@ -107,8 +107,8 @@ TEST_CASE("a time-out of a minute passes at once, and a dead rank is seen before
   const int status = peerbus::run<simulated>(3, [](communicator<simulated>& comm) {
     auto win = comm.make_window(0, 2);
     const auto start = deadline::now();
-    test::expect_code(win.wait(arrival, 1, deadline::after(std::chrono::minutes{1})),
-                      errc::timed_out, "wait for nobody");
+    test::expect_error(errc::timed_out, {"after 60 s"},
+                       [&] { win.await(arrival, 1, deadline::after(std::chrono::minutes{1})); });
     test::expect(deadline::now() - start >= std::chrono::minutes{1}, "a minute of virtual time");
     comm.barrier();
     if (comm.rank() == rank_id{2}) return;
@@ -122,6 +122,32 @@ TEST_CASE("a time-out of a minute passes at once, and a dead rank is seen before
   });
   CHECK(status == 0);
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds{20});
+}
+
+TEST_CASE("a transport that ends waits for the answer of a get") {
+  const int worst_status = peerbus::run_simulated(
+      2,
+      [](peerbus::bootstrap& boot) {
+        std::vector<std::byte> target(4096);
+        const bool asks = boot.rank() == rank_id{0};
+        const auto until = deadline::after(std::chrono::minutes{1});
+        {
+          simulated bus{boot};
+          const auto win = bus.make_window({.bytes = target.size(), .signals = 1}, until);
+          std::ranges::fill(bus.local(win), std::byte{7});
+          static_cast<void>(boot.allgather({}, until, "all bytes"));
+          if (asks) {
+            const auto sent = simulated::bytes_sent();
+            test::expect_ok(bus.get(rank_id{1}, win, 0, target), "get");
+            while (simulated::bytes_sent() == sent) static_cast<void>(deadline::now());
+            test::expect_equal(simulated::bytes_sent() - sent, target.size(), "bytes of an answer");
+            test::expect(target.back() == std::byte{0}, "the answer is on its way");
+          }
+        }
+        if (asks) test::expect(std::ranges::count(target, std::byte{7}) == 4096, "the answer");
+      },
+      two_nodes());
+  CHECK(worst_status == 0);
 }
 
 TEST_CASE("an allgather for which a rank does not come times out in virtual time") {
@@ -306,20 +332,26 @@ TEST_CASE("rows that are not carried take the time of rows that are") {
 }
 
 TEST_CASE("impossible platforms and callers are refused by name") {
-  const auto refused = [](auto change, std::initializer_list<std::string_view> texts) {
+  const auto refused_options = [](auto change, std::initializer_list<std::string_view> texts) {
     simulation_options options = two_nodes();
-    change(options.platform);
+    change(options);
     test::expect_error(errc::invalid_argument, texts, [&] {
       static_cast<void>(peerbus::run_simulated(1, [](peerbus::bootstrap&) {}, options));
     });
+  };
+  const auto refused = [&](auto change, std::initializer_list<std::string_view> texts) {
+    refused_options([&](simulation_options& options) { change(options.platform); }, texts);
   };
   refused([](auto& given) { given.levels.clear(); }, {"platform 'two nodes': no levels"});
   refused([](auto& given) { given.levels[0].ranks = 0; }, {"level 'node': ranks is 0, expected"});
   refused([](auto& given) { given.levels[1].ranks = 4; }, {"level 'network': ranks is 4"});
   refused([](auto& given) { given.levels[1].port = 2; }, {"port is 2, expected less than 2"});
-  refused([](auto& given) { given.levels[1].gb_per_s = 0; }, {"gb_per_s is 0.0", "expected more"});
+  refused([](auto& given) { given.levels[1].gb_per_s = 0; }, {"gb_per_s is 0.0", "expected 1e-6"});
   refused([](auto& given) { given.ports[1].ranks = 0; }, {"port 'card': ranks is 0"});
   refused([](auto& given) { given.costs.poll_ns = 0; }, {"costs: poll_ns is 0.0"});
+  refused_options([](auto& given) { given.jitter = nanoseconds{-5}; }, {"jitter is -5 ns"});
+  refused_options([](auto& given) { given.jitter = nanoseconds::max(); }, {"jitter is 92233"});
+  refused_options([](auto& given) { given.stack_bytes = 0; }, {"stack_bytes is 0, expected at"});
   CHECK(peerbus::run_threads(1, [](peerbus::bootstrap& boot) {
           test::expect_error(errc::unsupported, {"run_simulated has started"},
                              [&] { const simulated bus{boot}; });

@@ -13,6 +13,7 @@
 
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
 
 namespace peerbus {
 
@@ -146,6 +147,8 @@ class alignas(cache_line_bytes) activity_line {
 
   /// Returns the time now.
   [[nodiscard]] static ticks now() noexcept {
+    if (const auto* const simulated = clock_of_thread)
+      return std::chrono::nanoseconds{simulated->glance().time_since_epoch()}.count();
     timespec read{};
     ::clock_gettime(CLOCK_MONOTONIC_COARSE, &read);
     return read.tv_sec * 1'000'000'000 + read.tv_nsec;

@@ -17,15 +17,18 @@ class virtual_clock {
   virtual_clock(const virtual_clock&) = delete;
   virtual_clock& operator=(const virtual_clock&) = delete;
 
-  /// Returns the simulated time.
+  ///@{
+  /// Returns the simulated time. `glance` takes none, and lets nobody run.
   [[nodiscard]] virtual std::chrono::steady_clock::time_point now() noexcept = 0;
+  [[nodiscard]] virtual std::chrono::steady_clock::time_point glance() const noexcept = 0;
+  ///@}
 
  protected:
   ~virtual_clock() = default;
 };
 
-/// The clock of this thread's deadlines; null: the steady clock. It is the only place where the
-/// library meets simulated time, so that whatever counts time by `deadline` also runs there.
+/// The clock of this thread's deadlines; null: the steady clock. The library meets
+/// simulated time here only: what counts time by `deadline` or writes what it does also runs there.
 inline constinit thread_local virtual_clock* clock_of_thread = nullptr;
 
 }  // namespace detail

@@ -45,7 +45,8 @@ template <rank_function F>
 /// Completion: as over a network. A put reads its source when its first byte arrives at the peer,
 /// which is when `flush` lets it go, and writes at the peer when its last byte has arrived.
 ///
-/// Ordering: what the contract promises and no more, if the options have a `jitter`.
+/// Ordering: what the contract promises and, if the options have a `jitter`, no more, except that a
+/// signal follows earlier puts to its peer in windows of all traffic classes.
 ///
 /// Leaving: the destructor waits until everything is delivered.
 ///
@@ -93,8 +94,8 @@ class simulated {
                   "simulated connects ranks that run_simulated has started, and this one is not"};
   }
 
-  /// Lets the calling rank compute for `span` of virtual time. Does nothing outside of a simulated
-  /// rank.
+  /// Lets the calling rank compute for `span` of virtual time, a day at most. Does nothing outside
+  /// of a simulated rank, or if `span` is negative.
   static void advance(std::chrono::nanoseconds span) noexcept {
     if (auto* const world = detail::simulation::of_thread())
       world->clock.charge(detail::picoseconds(static_cast<double>(span.count())));
@@ -112,7 +113,7 @@ class simulated {
   }
   ///@{
   /// Returns the bytes that all ranks have sent so far, rows that are not carried included, and the
-  /// messages: puts, runs of puts, gets and signals.
+  /// messages: puts, runs of puts, signals, and gets and additions, whose answers are bytes only.
   [[nodiscard]] static std::uint64_t bytes_sent() noexcept {
     auto* const world = detail::simulation::of_thread();
     return world == nullptr ? 0 : world->messages.bytes_sent();

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cmath>
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <string_view>
 
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/transport/simulated/options.hpp>
 #include <peerbus/transport/simulated/platform.hpp>
 
 namespace peerbus::detail {
@@ -40,14 +41,27 @@ inline void check_platform(const simulated_platform& platform) {
       refuse(concat(of, ": port is ", level.port, ", expected less than ", platform.ports.size()));
     check_time(of, "latency_ns", level.latency_ns, 0);
     check_time(of, "message_ns", level.message_ns, 0);
-    if (!(level.gb_per_s > 0 && level.gb_per_s <= 1e6))
-      refuse(concat(of, ": gb_per_s is ", std::to_string(level.gb_per_s),
-                    ", expected more than 0, at most 1e6"));
+    if (!(level.gb_per_s >= 1e-6 && level.gb_per_s <= 1e6))
+      refuse(
+          concat(of, ": gb_per_s is ", std::to_string(level.gb_per_s), ", expected 1e-6 to 1e6"));
   }
   check_time("costs", "put_ns", platform.costs.put_ns, 0);
   check_time("costs", "signal_ns", platform.costs.signal_ns, 0);
   check_time("costs", "poll_ns", platform.costs.poll_ns, 1);
   check_time("costs", "token_ns", platform.costs.token_ns, 0);
+}
+
+/// Checks the other options of a simulation.
+/// Throws: `error` invalid_argument, which names the option and its value.
+inline void check_options(const simulation_options& options) {
+  constexpr std::chrono::nanoseconds most = std::chrono::hours{1};
+  if (options.jitter.count() < 0 || options.jitter > most)
+    throw error{errc::invalid_argument,
+                concat("jitter is ", options.jitter.count(), " ns, expected 0 to ", most.count())};
+  constexpr std::size_t least = std::size_t{64} << 10U;
+  if (options.stack_bytes < least)
+    throw error{errc::invalid_argument,
+                concat("stack_bytes is ", options.stack_bytes, ", expected at least ", least)};
 }
 
 }  // namespace peerbus::detail

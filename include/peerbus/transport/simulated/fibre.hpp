@@ -56,6 +56,7 @@ class fibre {
     switch_.enter();
     inside_ = std::move(inside_).resume();
     switch_.entered();
+    if (!inside_) switch_.ended();
     exceptions_.swap();
   }
   /// Goes back to the caller of `enter`. The fibre itself calls this.

@@ -54,7 +54,8 @@ class network final : public scheduler::event_target {
         ports_{options.platform, ranks},
         random_{options.seed},
         pairs_(ranks),
-        undelivered_(ranks, 0) {}
+        undelivered_(ranks, 0),
+        unanswered_(ranks, 0) {}
 
   /// Returns a message to fill in and `send`.
   [[nodiscard]] std::uint32_t fresh();
@@ -68,6 +69,11 @@ class network final : public scheduler::event_target {
   }
   /// Returns whether all that `from` has sent is delivered.
   [[nodiscard]] bool is_quiet(std::uint32_t from) const noexcept { return undelivered_[from] == 0; }
+
+  /// Returns whether all that `from` has sent is delivered, and all that it asked for has come.
+  [[nodiscard]] bool is_over(std::uint32_t from) const noexcept {
+    return is_quiet(from) && unanswered_[from] == 0;
+  }
 
   void happen(std::uint32_t what, std::uint32_t number) override;
 
@@ -103,6 +109,7 @@ class network final : public scheduler::event_target {
   std::mt19937_64 random_;
   std::vector<std::vector<sim_pair>> pairs_;  ///< [from][to]; a row is empty until it is used
   std::vector<std::uint32_t> undelivered_;    ///< [from]
+  std::vector<std::uint32_t> unanswered_;     ///< [from]; gets and additions
   std::vector<std::unique_ptr<sim_message>> pool_;
   std::vector<std::uint32_t> free_;
   std::uint64_t bytes_sent_ = 0;
@@ -138,6 +145,7 @@ inline void network::send(std::uint32_t number) {
   sent.epoch = pair.add(sent.is_put(), sent.has_signal);
   pair.note_sent();
   ++undelivered_[sent.from];
+  if (sent.kind != message_kind::put) ++unanswered_[sent.from];
   ++messages_sent_;
   bytes_sent_ += sent.bytes;
   clock_.add(clock_.time() + delay(), departs, number);
@@ -188,6 +196,7 @@ inline void network::deliver(std::uint32_t number) {
     case message_kind::added:
       if (here.done != nullptr) *here.done = true;
       pair_of(here.to, here.from).note_done();
+      --unanswered_[here.to];
       clock_.poke(here.to);
       return release(number);
   }
@@ -219,6 +228,7 @@ inline void network::answer(std::uint32_t number, message_kind kind, std::size_t
   --undelivered_[request.from];
   request.kind = kind;
   request.bytes = bytes;
+  bytes_sent_ += bytes;
   std::swap(request.from, request.to);
   clock_.add(clock_.time() + delay(), departs, number);
 }

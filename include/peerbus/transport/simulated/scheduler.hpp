@@ -20,9 +20,10 @@ namespace peerbus::detail {
 using virtual_time = std::int64_t;
 inline constexpr virtual_time end_of_time = std::numeric_limits<virtual_time>::max();
 
-/// Converts nanoseconds.
+/// Converts nanoseconds, which are taken as 0 if they are negative, and as a day if they are more.
 [[nodiscard]] constexpr virtual_time picoseconds(double ns) noexcept {
-  return static_cast<virtual_time>(ns * 1000 + 0.5);
+  constexpr double day = 86'400e9;
+  return static_cast<virtual_time>(std::clamp(ns, 0.0, day) * 1000 + 0.5);
 }
 
 /// Runs fibres in virtual time. Whatever happens is an event of a heap; events of one time happen
@@ -107,6 +108,9 @@ class scheduler final : public virtual_clock {
   [[nodiscard]] deadline::clock::time_point now() noexcept override {
     charge(clock_read);
     catch_up();
+    return glance();
+  }
+  [[nodiscard]] deadline::clock::time_point glance() const noexcept override {
     return begin + std::chrono::nanoseconds{time() / 1000};
   }
   /// Converts a deadline.
@@ -192,19 +196,22 @@ inline void scheduler::unblock_all(wake why) noexcept {
 }
 
 inline void scheduler::happen(const event& due, event_target& target) {
-  strand& own = fibres_[due.number];
   switch (static_cast<kind>(due.what)) {
-    case kind::resume:
+    case kind::resume: {
+      strand& own = fibres_[due.number];
       own.clock = std::max(own.clock, time_);
       current_ = due.number;
       own.context->enter();
       current_ = nobody;
       return;
-    case kind::timer:
+    }
+    case kind::timer: {
+      strand& own = fibres_[due.number];
       if (own.timer <= time_) own.timer = end_of_time;
       if (own.is_ready != nullptr && own.until <= time_) return unblock(due.number, wake::late);
       if (own.is_ready != nullptr) set_timer(due.number);
       return;
+    }
     case kind::look: looks_ = false; return unblock_all(wake::look);
     case kind::of_target: break;
   }

@@ -49,7 +49,7 @@ struct deliver_all {
     if (running != simulation::of_thread()) return;
     scheduler& clock = running->clock;
     const auto is_quiet = [running, own = clock.current()] {
-      return running->messages.is_quiet(own);
+      return running->messages.is_over(own);
     };
     while (!is_quiet() && clock.block(is_quiet, end_of_time) != scheduler::wake::hopeless) {
     }
@@ -114,6 +114,7 @@ class simulation_of_thread {
                                        const simulation_options& options) {
   refuse_bad_world(n, "run_simulated");
   check_platform(options.platform);
+  check_options(options);
   if (simulation::of_thread() != nullptr)
     throw error{errc::invalid_argument, "run_simulated: called by a simulated rank"};
   simulation running{options, n};

@@ -13,6 +13,7 @@
 #endif
 #endif
 #ifdef PEERBUS_ADDRESS_SANITIZER
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -39,6 +40,9 @@ class stack_switch {
   void left() noexcept {
     __sanitizer_finish_switch_fiber(inner_frames_, &outer_.bottom, &outer_.bytes);
   }
+  /// After the thread came back from a fibre that has ended, and whose stack is unmapped: whatever
+  /// is mapped there next has none of its frames.
+  void ended() noexcept { __asan_unpoison_memory_region(inner_.bottom, inner_.bytes); }
   /// Before the fibre goes to the thread for the last time.
   void end() noexcept { __sanitizer_start_switch_fiber(nullptr, outer_.bottom, outer_.bytes); }
 
@@ -55,6 +59,7 @@ class stack_switch {
   stack_switch(const void* /*bottom*/, std::size_t /*bytes*/) noexcept {}
   void enter() noexcept {}
   void entered() noexcept {}
+  void ended() noexcept {}
   void leave() noexcept {}
   void left() noexcept {}
   void end() noexcept {}
