@@ -71,9 +71,10 @@ refused() { add "$1" "$2" "${@:3}" -Wfatal-errors -I include "$work/usual.cpp"; 
   all "g++, C++20 with extensions, unsigned char, debug containers, macros of others" g++ -std=gnu++20 -funsigned-char \
     -D_GLIBCXX_DEBUG -D_GLIBCXX_DEBUG_PEDANTIC -include tests/compile_modes.cpp -include "$work/macros.hpp"
   all "clang++-14, C++20, warnings, no run-time types" clang++-14 -std=c++20 -fno-rtti $warnings
+  # Boost.Context 1.74 wants std::result_of.
   for standard in 20 23 26; do
     all "clang++-22, C++$standard, libc++, checks" clang++-22 -stdlib=libc++ -std=c++$standard $warnings \
-      -D_LIBCPP_HARDENING_MODE=_LIBCPP_HARDENING_MODE_DEBUG
+      -D_LIBCPP_HARDENING_MODE=_LIBCPP_HARDENING_MODE_DEBUG -D_LIBCPP_ENABLE_CXX20_REMOVED_TYPE_TRAITS
   done
   refused "libc++ before 20" "peerbus needs libc++ 20 or newer" g++ -std=c++20 -D_LIBCPP_VERSION=190000
   refused "no exceptions" "expected to be compiled without -fno-exceptions" g++ -std=c++20 -fno-exceptions

@@ -1197,6 +1197,33 @@ def traced():
                    c.lib.peerbus_comm_start_trace(comm, 0, 0))
 
 
+def traced_by_some():
+    """A trace that one rank alone wants is refused on all ranks at once."""
+    if os.environ["RANK"] == "1":
+        os.environ["PEERBUS_TRACE"] = os.environ["TEST_FOLDER"]
+    raises(peerbus.Mismatch, "PEERBUS_TRACE", peerbus.Communicator, meet_timeout=60)
+    os.environ["PEERBUS_TRACE"] = "/nowhere"
+    raises(peerbus.InvalidArgument, "PEERBUS_TRACE is '/nowhere'", peerbus.Communicator, meet_timeout=60)
+
+
+def traced_and_failed():
+    """A rank that leaves by an exception does not wait for the trace of the others."""
+    begin = time.monotonic()
+    folder = os.environ["TEST_FOLDER"]
+    try:
+        with peerbus.Communicator(trace=os.path.join(folder, "job.json"), timeout=60) as comm:
+            comm.barrier()
+            if comm.rank == 1:
+                raise KeyError("of this rank")
+            raises(peerbus.PeerDead, "rank 1", comm.barrier)
+    except KeyError:
+        pass
+    except peerbus.Error:
+        assert comm.rank == 0  # Its trace lacks rank 1.
+    assert time.monotonic() - begin < 30
+    assert os.path.exists(os.path.join(folder, f"job.json.rank{os.environ['RANK']}"))
+
+
 def check_trace(path, size):
     """The file of `traced` is what Perfetto reads, and says who was late and who refused."""
     with open(path, encoding="utf-8") as file:
@@ -1379,6 +1406,8 @@ class Tests(unittest.TestCase):
             name, = os.listdir(folder)
             self.assertRegex(name, r"^peerbus-.+-\d+-1\.json$")
             check_trace(os.path.join(folder, name), 2)
+        run(2, traced_by_some)
+        run(2, traced_and_failed)
 
     def test_hosts(self):
         """Everything works among pretended hosts."""

@@ -26,7 +26,7 @@ PEERBUS_INLINE std::string identity_of_clock() {
   struct stat found{};
   const bool has_namespace = ::stat("/proc/self/ns/time", &found) == 0;
   return concat(read_kernel_file("/proc/sys/kernel/random/boot_id"),
-                has_namespace ? static_cast<unsigned long>(found.st_ino) : 0UL);
+                has_namespace ? found.st_ino : ino_t{0});
 }
 
 /// Returns what the first rank gave that is not gone.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <optional>
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/core/compiled.hpp>
@@ -44,7 +46,13 @@ class job_trace {
   void write_own(const std::string& path) const;
 
  private:
-  void write_all(const std::string& path, deadline until, bool quiet);
+  /// The events of all ranks, and how exact they are.
+  struct gathered {
+    std::vector<std::string> texts;  ///< [ranks] on rank 0, otherwise empty
+    std::int64_t error = 0;          ///< the largest of a clock, in nanoseconds
+    std::uint64_t lost = 0;
+  };
+  [[nodiscard]] gathered gather(deadline until);
   [[nodiscard]] std::string text(const clock_offset& end, std::size_t most_bytes) const;
 
   bootstrap* boot_;

@@ -56,16 +56,26 @@ PEERBUS_INLINE std::string job_trace::text(const clock_offset& end, std::size_t 
 }
 
 PEERBUS_INLINE void job_trace::write(const std::string& path, deadline until, bool quiet) {
+  gathered of_all;
   try {
-    write_all(path, until, quiet);
-  } catch (const error& problem) {
-    if (problem.code() != errc::system)
+    of_all = gather(until);
+  } catch (const error&) {
+    try {
       write_own(detail::concat(path, ".rank", boot_->rank().index()));
+    } catch (const error&) {  // The first failure says more.
+    }
     throw;
   }
+  if (of_all.texts.empty()) return;
+  detail::write_text_file(path, chrome_file(of_all.texts));
+  if (!quiet)
+    std::fprintf(stderr,
+                 "peerbus: trace of %zu ranks in %s: clocks agree to %.1f us, %llu events lost\n",
+                 of_all.texts.size(), path.c_str(), static_cast<double>(of_all.error) / 1e3,
+                 static_cast<unsigned long long>(of_all.lost));
 }
 
-PEERBUS_INLINE void job_trace::write_all(const std::string& path, deadline until, bool quiet) {
+PEERBUS_INLINE job_trace::gathered job_trace::gather(deadline until) {
   struct summary {
     std::int64_t error;
     std::uint64_t lost;
@@ -81,25 +91,19 @@ PEERBUS_INLINE void job_trace::write_all(const std::string& path, deadline until
   const auto all = boot_->allgather(std::move(given), until, "trace of the ranks");
   const auto first =
       std::find_if(all.begin(), all.end(), [](const auto& part) { return !part.bytes.empty(); });
-  if (all[boot_->rank().index()].bytes.data() != first->bytes.data()) return;
-  std::vector<std::string> texts;
-  texts.reserve(all.size());
-  summary worst{};
+  if (all[boot_->rank().index()].bytes.data() != first->bytes.data()) return {};
+  gathered found_all;
+  found_all.texts.reserve(all.size());
   for (const bootstrap::contribution& part : all) {
     summary found{};
     if (part.bytes.empty()) continue;  // The rank is gone.
     std::memcpy(&found, part.bytes.data(), sizeof found);
-    worst.error = std::max(worst.error, found.error);
-    worst.lost += found.lost;
-    texts.emplace_back(reinterpret_cast<const char*>(part.bytes.data()) + sizeof found,
-                       part.bytes.size() - sizeof found);
+    found_all.error = std::max(found_all.error, found.error);
+    found_all.lost += found.lost;
+    found_all.texts.emplace_back(reinterpret_cast<const char*>(part.bytes.data()) + sizeof found,
+                                 part.bytes.size() - sizeof found);
   }
-  detail::write_text_file(path, chrome_file(texts));
-  if (!quiet)
-    std::fprintf(stderr,
-                 "peerbus: trace of %zu ranks in %s: clocks agree to %.1f us, %llu events lost\n",
-                 texts.size(), path.c_str(), static_cast<double>(worst.error) / 1e3,
-                 static_cast<unsigned long long>(worst.lost));
+  return found_all;
 }
 
 PEERBUS_INLINE void job_trace::write_own(const std::string& path) const {

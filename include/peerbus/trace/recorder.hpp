@@ -25,7 +25,7 @@ struct recorder_options {
 /// A listener that keeps the latest events of a rank, in a ring for each thread that uses the
 /// group. As a lane is a thread, that is a ring per lane.
 ///
-/// Cost: the constructor allocates 104 bytes for each event, and touches them. An event costs 104
+/// Cost: the constructor allocates 88 bytes for each event, and touches them. An event costs 88
 /// bytes written to memory that no other thread writes, beside what `event_listener` says; no lock
 /// and no system call.
 /// Threads: events may come from any number of threads. `read` and `lost` are called while no

@@ -2,12 +2,15 @@
 #include "choose_bus.hpp"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,10 +47,25 @@ std::string_view text_or_empty(const char* text) noexcept {
   return text == nullptr ? std::string_view{} : std::string_view{text};
 }
 
-/// Sets the log and the metrics to those of the environment, unless metrics are there.
+/// Returns the folder that PEERBUS_TRACE names, or nothing.
+/// Throws: `error` invalid_argument if no file can be made there.
+std::string trace_folder_of_environment() {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): as the variables of launchers.
+  const char* const value = std::getenv("PEERBUS_TRACE");
+  if (value == nullptr) return {};
+  if (*value != 0 && ::access(value, W_OK | X_OK) != 0)
+    throw error{errc::invalid_argument, concat("PEERBUS_TRACE is '", value,
+                                               "', expected a folder in which this process "
+                                               "can write: ",
+                                               describe_errno(errno))};
+  return value;
+}
+
+/// Sets the log, the trace and the metrics to those of the environment, unless metrics are there.
 /// Throws: `error` invalid_argument for wrong values.
 void read_environment(const bootstrap& boot, bus_choice& chosen) {
   chosen.log = stderr_log::from_environment(boot.rank());
+  chosen.trace_folder = trace_folder_of_environment();
   if (!chosen.counts) chosen.counts = metrics::from_environment(boot);
 }
 
@@ -63,7 +81,8 @@ std::int32_t agreed_transport(bootstrap& boot, const peerbus_comm_options& optio
   });
   const std::array values{
       declared{"transport", objection ? std::string_view{} : std::string_view{names[asked]}},
-      declared{"provider", text_or_empty(options.provider)}};
+      declared{"provider", text_or_empty(options.provider)},
+      declared{"PEERBUS_TRACE", chosen.trace_folder.empty() ? "not set" : "set"}};
   agree(boot, "the transport of a communicator", values, until, objection);
   if (options.transport != PEERBUS_AUTOMATIC_TRANSPORT) return options.transport;
   return boot.near_ranks().size() == boot.size() ? PEERBUS_UNIFIED_BUS : PEERBUS_PLANES;

@@ -28,14 +28,15 @@ struct bus_choice {
   std::unique_ptr<bootstrap> of_host;  ///< which passes descriptors, if the other does not
   const char* name = "";
   stderr_log log;
+  std::string trace_folder;         ///< in which a trace is wanted; empty: none is
   std::shared_ptr<metrics> counts;  ///< null if none are asked for
 };
 
 /// Makes the transport that the options name, for the ranks of `boot`, fills `chosen`, except for
 /// metrics that it has, and logs the transport and its device. Collective.
 /// Throws, on all ranks: `error` mismatch if they name different ones, unsupported if one rank
-/// cannot load its library or a host is not shared, invalid_argument for a wrong PEERBUS_LOG
-/// or PEERBUS_METRICS, and what the transport throws.
+/// cannot load its library or a host is not shared, invalid_argument for a wrong PEERBUS_LOG,
+/// PEERBUS_TRACE or PEERBUS_METRICS, and what the transport throws.
 bus choose_bus(bootstrap& boot, const peerbus_comm_options& options,
                const std::shared_ptr<interruption>& stop, deadline until, bus_choice& chosen);
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -119,7 +120,7 @@ const char* value_of(const char* name) {
 }
 
 /// Returns a file in `folder` of which no other communicator has the name.
-std::string trace_file_in(const char* folder) {
+std::string trace_file_in(const std::string& folder) {
   static std::atomic<unsigned> number{0};
   std::array<char, 64> host{};
   static_cast<void>(::gethostname(host.data(), host.size() - 1));
@@ -197,16 +198,19 @@ group::group(bootstrap& boot, const peerbus_comm_options& options, std::unique_p
       options_{options},
       chosen_{.of_host = nullptr,
               .log = {},
+              .trace_folder = {},
               .counts = whole != nullptr && whole->counting_ ? whole->chosen_.counts : nullptr},
       comm{choose_bus(boot, options, stop_, rendezvous_deadline(options), chosen_),
            options_of(options)} {
   options_.provider = provider_.c_str();
   options_.device = device_.c_str();
   if (log()) log_choices(comm, log());
-  if (value_of("PEERBUS_PROBES") != nullptr) add_probes(comm.members()->listeners());
-  if (const char* const folder = value_of("PEERBUS_TRACE"); folder != nullptr) {
+  if (const char* const wanted = value_of("PEERBUS_PROBES");
+      wanted != nullptr && std::string_view{wanted} != "0")
+    add_probes(comm.members()->listeners());
+  if (!chosen_.trace_folder.empty()) {
     start_trace(0, rendezvous_deadline(options));
-    trace_path_ = trace_file_in(folder);
+    trace_path_ = trace_file_in(chosen_.trace_folder);
   }
   start_counting(boot, whole);  // The last, because it leaves a listener that only ~group removes.
 }
@@ -219,10 +223,13 @@ group::~group() {
   stop_counting();
   if (!trace_ || trace_path_.empty()) return;
   try {
-    trace_->write(trace_path_, deadline::after(std::chrono::seconds{10}));
+    if (comm.is_poisoned())
+      trace_->write_own(peerbus::concat(trace_path_, ".rank", comm.rank().index()));
+    else
+      trace_->write(trace_path_, deadline::after(std::chrono::seconds{10}));
   } catch (const std::exception& problem) {
-    std::fprintf(stderr, "peerbus: the trace %s has not the events of all ranks: %s\n",
-                 trace_path_.c_str(), problem.what());
+    std::fprintf(stderr, "peerbus: no trace of all ranks in %s: %s\n", trace_path_.c_str(),
+                 problem.what());
   }
 }
 
@@ -244,6 +251,7 @@ void group::stop_counting() noexcept {
   if (!counting_) return;
   comm.members()->listeners().remove(*counting_);
   counting_.reset();
+  if (has_own_metrics_) chosen_.counts->end();  // Subgroups may live on.
 }
 
 void group::start_trace(std::size_t events, deadline until) {

@@ -125,19 +125,20 @@ std::unique_ptr<metrics> metrics::from_environment(const bootstrap& boot) {
   if (value == nullptr || *value == 0) return nullptr;
   constexpr std::string_view place_of_rank = "{rank}";
   std::string path = value;
-  const auto place = path.find(place_of_rank);
-  if (place != std::string::npos)
-    path.replace(place, place_of_rank.size(), std::to_string(boot.rank().index()));
-  else if (boot.size() > 1)
+  auto place = path.find(place_of_rank);
+  if (place == std::string::npos && boot.size() > 1)
     throw error{errc::invalid_argument,
                 concat("PEERBUS_METRICS is '", value, "', expected {rank} in it, as each of ",
                        boot.size(), " ranks writes a file")};
+  for (; place != std::string::npos; place = path.find(place_of_rank))
+    path.replace(place, place_of_rank.size(), std::to_string(boot.rank().index()));
   return std::make_unique<metrics>(boot.rank(), boot.size(), std::move(path));
 }
 
 void metrics::count(const operation_event& event) noexcept {
   const auto elapsed = static_cast<std::uint64_t>(event.ended - event.begun);
   if (event.kind == event_kind::wait) {
+    if (event.fault != errc::ok) return;  // Nobody came last.
     const std::size_t peer = event.peer ? event.peer->index() : ranks_;
     add(first_wait + peer * 2, 1);
     add(first_wait + peer * 2 + 1, elapsed);
@@ -147,7 +148,7 @@ void metrics::count(const operation_event& event) noexcept {
   if (!is_operation && event.kind != event_kind::step) return;
   const std::size_t first = static_cast<std::size_t>(event.what.operation) * per_operation;
   // Both halves of an operation name its bytes.
-  if (completes(event)) add(first + 5, event.bytes);
+  if (completes(event) && event.fault == errc::ok) add(first + 5, event.bytes);
   if (!is_operation || event.lane != 0) return;
   add(first + 4, elapsed);
   switch (event.fault) {
@@ -200,6 +201,7 @@ void metrics::write_if_due() noexcept {
 }
 
 void metrics::try_write() const noexcept {
+  if (has_ended_.load(std::memory_order_relaxed)) return;  // order: relaxed; guards no other data.
   try {
     write();
   } catch (const std::exception&) {

@@ -78,6 +78,10 @@ class metrics {
   /// Writes the file, as `try_write`, unless that was done within the last second.
   /// Cost: a clock read; once a second also that of `try_write`.
   void write_if_due() noexcept;
+  /// Leaves the file to another object: it is not written any more.
+  void end() noexcept {
+    has_ended_.store(true, std::memory_order_relaxed);  // order: relaxed; guards no other data.
+  }
   /// Writes the file. If it cannot be written, it stays as it was.
   /// Cost: makes the text, and opens, writes and renames a file.
   void try_write() const noexcept;
@@ -102,6 +106,7 @@ class metrics {
   std::vector<std::atomic<std::uint64_t>> numbers_;
   std::atomic<std::uint64_t> view_{0};
   std::atomic<std::int64_t> next_write_{0};
+  std::atomic<bool> has_ended_{false};
 };
 
 /// Counts the events of a group in metrics, which may be those of a larger group.

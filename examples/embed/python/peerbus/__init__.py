@@ -144,7 +144,7 @@ class Communicator(c.Object, Collectives):
         if trace is not None:
             path = os.fsencode(trace)
             c.check(c.lib.peerbus_comm_start_trace(self, 0, c.nanoseconds(meet_timeout)))
-            self._trace = path
+            self._trace, self._traced_in = path, os.getpid()
 
     _trace = None
     _all = weakref.WeakSet()
@@ -318,15 +318,28 @@ class Communicator(c.Object, Collectives):
         return self._own_team
 
     def destroy(self):
-        """Releases what the library holds. With a trace, writes that before, for which ranks wait for each
-        other. Does nothing if that has happened before."""
+        """Releases what the library holds. With a trace, writes that before, for which a rank waits for the
+        others up to 10 seconds. Does nothing if that has happened before."""
+        self._end(10)
+
+    def __del__(self):
+        if hasattr(self, "_destroy"):
+            self._end(0)
+
+    def __exit__(self, kind, value, traceback):
+        self._end(10 if kind is None else 0)
+
+    def _end(self, seconds):
+        """Destroys the communicator. A trace of ranks that do not come within `seconds` is left to them."""
         if self._own_team is not None:
             self._own_team.destroy()
             self._own_team = None
         path, self._trace = self._trace, None
         try:
-            if path is not None:
-                c.check(c.lib.peerbus_comm_write_trace(self, path, 0))
+            if path is not None and os.getpid() == self._traced_in:
+                code = c.lib.peerbus_comm_write_trace(self, path, c.nanoseconds(seconds))
+                if seconds:
+                    c.check(code)
         finally:
             super().destroy()
 

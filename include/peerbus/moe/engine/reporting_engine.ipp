@@ -25,7 +25,9 @@ auto reporting_engine::report(group_operation what, const char* name, std::uint6
           auto found = work();
           if (found) {
             event.peer = found->rank;
-            event.fault = found->rank == group_->rank() ? errc::invalid_argument : errc::refused;
+            const errc of_own =
+                is_of_peer(found->why.reason) ? errc::mismatch : errc::invalid_argument;
+            event.fault = found->rank == group_->rank() ? of_own : errc::refused;
           }
           return found;
         }

@@ -14,6 +14,13 @@
 
 #include <peerbus/transport/simulated/stack_switch.hpp>
 
+#ifdef _LIBCPP_VERSION  // Its cxxabi.h leaves this out.
+namespace __cxxabiv1 {
+struct __cxa_eh_globals;
+extern "C" __cxa_eh_globals* __cxa_get_globals() noexcept;
+}  // namespace __cxxabiv1
+#endif
+
 namespace peerbus::detail {
 
 /// The exceptions that the caller is handling and that are in flight, which the C++ runtime keeps

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/core/placed.hpp>
 #include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/simulated/options.hpp>
 #include <peerbus/transport/simulated/pair.hpp>
@@ -48,14 +49,14 @@ struct sim_message {
 /// The messages of a simulation, their ways through ports, and what they do at either end.
 class network final : public scheduler::event_target {
  public:
-  network(scheduler& clock, const simulation_options& options, std::size_t ranks)
+  network(scheduler& clock, const simulation_options& options, std::size_t size)
       : clock_{clock},
         options_{options},
-        ports_{options.platform, ranks},
+        ports_{options.platform, size},
         random_{options.seed},
-        pairs_(ranks),
-        undelivered_(ranks, 0),
-        unanswered_(ranks, 0) {}
+        pairs_(size),
+        undelivered_(size, 0),
+        unanswered_(size, 0) {}
 
   /// Returns a message to fill in and `send`.
   [[nodiscard]] std::uint32_t fresh();
@@ -188,7 +189,7 @@ inline void network::deliver(std::uint32_t number) {
       return answer(number, message_kind::got, source.size());
     }
     case message_kind::add: {
-      std::uint64_t& word = *reinterpret_cast<std::uint64_t*>(here.target);
+      std::uint64_t& word = *placed<std::uint64_t>(here.target);
       *here.result = std::exchange(word, word + here.value);
       return answer(number, message_kind::added, sizeof word);
     }

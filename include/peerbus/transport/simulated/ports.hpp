@@ -14,9 +14,9 @@ namespace peerbus::detail {
 /// The times until which the ports of all ranks are busy. Messages must come in the order of time.
 class port_times {
  public:
-  port_times(const simulated_platform& platform, std::size_t ranks) : platform_{platform} {
+  port_times(const simulated_platform& platform, std::size_t size) : platform_{platform} {
     for (const simulated_port& each : platform.ports)
-      cards_.emplace_back((ranks + each.ranks - 1) / each.ranks);
+      cards_.emplace_back((size + each.ranks - 1) / each.ranks);
   }
 
   /// A message of `bytes` in `requests` pieces begins to leave at `now`, or when the port of the

@@ -25,8 +25,8 @@ namespace peerbus::detail {
 
 /// The clock and the network of the ranks that this thread simulates.
 struct simulation {
-  simulation(const simulation_options& chosen, std::size_t ranks)
-      : options{chosen}, messages{clock, options, ranks} {}
+  simulation(const simulation_options& chosen, std::size_t size)
+      : options{chosen}, messages{clock, options, size} {}
   simulation(const simulation&) = delete;
   simulation& operator=(const simulation&) = delete;
   ~simulation() = default;
