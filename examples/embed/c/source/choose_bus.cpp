@@ -20,6 +20,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/log.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/core/system_error.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
