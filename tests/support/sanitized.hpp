@@ -31,11 +31,11 @@ constexpr std::uint64_t repetitions(std::uint64_t all) { return is_sanitized ? a
 
 /// Returns the numbers of ranks, of `all`, with which this build tries a `Group`. Each is tried in
 /// one build at least: threads by AddressSanitizer, processes without a sanitizer. In the other
-/// build, where a rank is slow and ranks share few cores, those beyond 5 would take most of the
+/// build, where a rank is slow and ranks share few cores, those beyond 4 would take most of the
 /// time.
 template <class Group>
 std::vector<std::size_t> sizes_for(std::initializer_list<std::size_t> all = {1, 2, 3, 4, 5, 8}) {
-  constexpr std::size_t most_of_slow_ranks = 5;
+  constexpr std::size_t most_of_slow_ranks = 4;
   constexpr bool is_slow = Group::are_threads ? has_thread_sanitizer : has_address_sanitizer;
   std::vector<std::size_t> sizes;
   for (const std::size_t ranks : all)
