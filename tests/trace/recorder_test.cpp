@@ -98,6 +98,19 @@ void with_recorders(Body body, const peerbus::recorder_options& options = {}) {
         }) == 0);
 }
 
+/// Returns once rank 0 waits in `what`, and has looked for others in vain.
+template <class Comm>
+void let_rank_0_wait(Comm& comm, group_operation what) {
+  if (comm.rank() == rank_id{0}) return;
+  const auto until = comm.default_deadline();
+  for (;;) {
+    const auto seen = comm.members()->last_seen(rank_id{0});
+    if (seen && !seen->is_over && seen->wait.operation == what && seen->heard < seen->since) return;
+    test::expect(!until.expired(), "a wait of rank 0");
+    std::this_thread::yield();
+  }
+}
+
 operation_event numbered(std::uint64_t number, event_kind kind = event_kind::operation) {
   return {.kind = kind,
           .what = {.operation = group_operation::dispatch, .number = number},
@@ -135,7 +148,10 @@ TEST_CASE("a dispatch and a combine: halves, waits within them, and steps with t
   with_recorders([](auto& comm, const peerbus::recorder& own) {
     peerbus::moe::exchange moe{comm, config, peerbus::codec::bf16{}};
     call mine;
-    moe.combine(moe.dispatch(mine.tokens, mine.route()), mine.out);
+    let_rank_0_wait(comm, group_operation::dispatch);
+    const auto got = moe.dispatch(mine.tokens, mine.route());
+    let_rank_0_wait(comm, group_operation::combine);
+    moe.combine(got, mine.out);
     const events all = own.read().at(0);
     for (const char* const name : {"dispatch_send", "dispatch_recv", "combine"}) {
       const operation_event whole = only(all, name);
@@ -147,17 +163,23 @@ TEST_CASE("a dispatch and a combine: halves, waits within them, and steps with t
     test::expect_equal(rows.bytes, std::uint64_t{8 * 16 * 2}, "bytes of rows");
     test::expect_equal(rows.what.number, std::uint64_t{1}, "dispatch of rows");
     test::expect_equal(only(all, "sum outputs").bytes, std::uint64_t{8 * 16 * 2}, "outputs");
-    // Counts that are there already are not waited for.
-    for (const auto& [name, phase] : {std::pair{"dispatch_recv", operation_phase::rows},
-                                      std::pair{"combine", operation_phase::outputs}}) {
-      const operation_event whole = only(all, name);
-      const events waits = those(all, [of = phase](const operation_event& event) {
+    // Without staging, there is nothing to publish. Sums begin where the wait ends.
+    test::expect(called(all, "publish outputs").empty(), "no event of a step that does nothing");
+    const operation_event whole = only(all, "combine");
+    test::expect_equal(only(all, "sum outputs").ended, whole.ended, "the end of combine");
+    for (const operation_phase of : {operation_phase::counts, operation_phase::outputs}) {
+      const events waits = those(all, [of](const operation_event& event) {
         return event.kind == event_kind::wait && event.what.phase == of;
       });
-      test::expect_equal(waits.size(), std::size_t{1}, "waits in ", name);
+      // What has come already is not waited for.
+      if (comm.rank() == rank_id{1} && waits.empty()) continue;
+      test::expect_equal(waits.size(), std::size_t{1}, "waits for ", name_of(of));
       test::expect_equal(waits[0].epoch, std::uint64_t{1}, "epoch");
-      test::expect(whole.begun <= waits[0].begun && waits[0].ended <= whole.ended, "a wait within ",
-                   name);
+      if (comm.rank() == rank_id{0}) test::expect(waits[0].peer == rank_id{1}, "the last rank");
+      const operation_event parent =
+          of == operation_phase::counts ? only(all, "dispatch_recv") : whole;
+      test::expect(parent.begun <= waits[0].begun && waits[0].ended <= parent.ended,
+                   "a wait within its operation");
     }
   });
 }
