@@ -58,11 +58,10 @@ events those(const events& all, const std::function<bool(const operation_event&)
   std::ranges::copy_if(all, std::back_inserter(found), has);
   return found;
 }
-/// Returns the events of a name, except the waits of an operation of that name.
+/// Returns the events of a name, except waits.
 events called(const events& all, std::string_view name) {
   return those(all, [name](const operation_event& event) {
-    return name == event.name &&
-           (event.kind != event_kind::wait || event.what.operation == group_operation::barrier);
+    return name == event.name && event.kind != event_kind::wait;
   });
 }
 
@@ -285,7 +284,13 @@ TEST_CASE("collectives and messages: numbers, bytes, peers and faults") {
       test::expect_equal(only(all, way).bytes, std::uint64_t{28}, way);
       test::expect(only(all, way).peer == other, "the other end");
     }
-    test::expect_equal(only(all, "barrier").what.number, std::uint64_t{1}, "barrier");
+    const operation_event barrier = only(all, "barrier");
+    test::expect(barrier.kind == event_kind::operation && barrier.what.number == 1, "barrier");
+    const events waits = those(all, [](const operation_event& event) {
+      return event.kind == event_kind::wait && event.what.operation == group_operation::barrier;
+    });
+    test::expect_equal(waits.size(), std::size_t{1}, "waits of a barrier");
+    test::expect(barrier.begun <= waits[0].begun && waits[0].ended == barrier.ended, "its end");
   });
 }
 
@@ -339,6 +344,18 @@ TEST_CASE("chrome_events: an operation has the bytes and the longest wait of its
   has("lost events: 0; clock offset: -0.007 us +- 12.345 us");
   CHECK(peerbus::chrome_events(trace, 0).find("lost events: 3;") != std::string::npos);
   CHECK(peerbus::chrome_events(trace, 0).find("\"X\"") == std::string::npos);
+}
+
+TEST_CASE("job_trace: a rank without memory for its events refuses the trace on all ranks") {
+  CHECK(direct::run(3, [](auto& comm) {
+          peerbus::recorder_options options;
+          if (comm.rank() == rank_id{1}) options.events = std::size_t{1} << 55;
+          const auto until = comm.default_deadline();
+          test::expect_error(errc::out_of_memory, {"no memory for the events of a trace"},
+                             [&] { const peerbus::job_trace none{comm.boot(), until, options}; });
+          test::expect(!comm.members()->listeners().any(), "no listener");
+          const peerbus::job_trace next{comm.boot(), until};  // Ranks are in step.
+        }) == 0);
 }
 
 TEST_CASE("job_trace: the events of all ranks in one file") {
