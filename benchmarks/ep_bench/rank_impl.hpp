@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <peerbus/communicator.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/trace/job_trace.hpp>
+#include <peerbus/trace/recorder.hpp>
 #include <peerbus/transport/loopback.hpp>
 
 #include "ep_bench/lane_pool.hpp"
@@ -61,7 +63,11 @@ int run_rank(peerbus::bootstrap& boot, const options& chosen, placement how,
   if (pin) bench::pin_this_thread(first_core);
 
   std::optional<peerbus::job_trace> trace;
-  if (!chosen.trace.empty()) trace.emplace(boot, comm.default_deadline());
+  // Each lane has a thread of its own.
+  const peerbus::recorder_options usual;
+  if (!chosen.trace.empty())
+    trace.emplace(boot, comm.default_deadline(),
+                  peerbus::recorder_options{.threads = std::max(chosen.lanes, usual.threads)});
   outcome result = measure_layout(comm, chosen, crew, cores);
   if (trace) trace->write(chosen.trace, comm.default_deadline());
   result.cores = cores;

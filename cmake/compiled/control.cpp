@@ -40,6 +40,7 @@
 #include <peerbus/collective/detail/timed_calls.ipp>
 #include <peerbus/collective/detail/two_level_gather.ipp>
 #include <peerbus/collective/detail/two_shots.ipp>
+#include <peerbus/collective/log_choices.ipp>
 #include <peerbus/collective/measure_costs.ipp>
 #include <peerbus/collective/pending.ipp>
 #include <peerbus/collective/pending_messages.ipp>

@@ -131,6 +131,10 @@ TEST_CASE("membership: a look at the states of others is a sign of life") {
 
 /// Keeps what it is told.
 struct kept_events final : peerbus::event_listener {
+  explicit kept_events(bool begins = true) noexcept : hears{begins} {}
+  [[nodiscard]] bool hears_begins() const noexcept override { return hears; }
+
+  bool hears;
   std::vector<peerbus::operation_event> begun, ended;
 
   void on_begin(const peerbus::operation_event& event) noexcept override { begun.push_back(event); }
@@ -141,9 +145,10 @@ TEST_CASE("membership: listeners hear waits, with exact times, until they are re
   const twelve ranks;
   const auto me = ranks.of(0);
   CHECK(!me->listeners().any());
-  kept_events events, others;
+  kept_events events, others, ends{false};
   me->listeners().add(events);
   me->listeners().add(others);
+  me->listeners().add(ends);
   const std::int64_t before = peerbus::operation_event::now();
   const auto wait = me->begin_wait({group_operation::dispatch, operation_phase::rows, 17});
   REQUIRE(events.begun.size() == 1);
@@ -152,6 +157,9 @@ TEST_CASE("membership: listeners hear waits, with exact times, until they are re
   me->end_wait(wait, {.epoch = 5, .last = rank_id{3}});
   CHECK(me->last_seen(rank_id{0})->is_over);
   REQUIRE(events.ended.size() == 1);
+  CHECK((ends.begun.empty() && ends.ended.size() == 1));
+  CHECK(ends.ended[0].begun == events.begun[0].begun);
+  me->listeners().remove(ends);
   const peerbus::operation_event& heard = events.ended[0];
   CHECK(heard.kind == peerbus::event_kind::wait);
   CHECK((heard.what == peerbus::group_wait{group_operation::dispatch, operation_phase::rows, 17}));

@@ -12,6 +12,9 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/collective/algorithm.hpp>
+#include <peerbus/collective/log_choices.hpp>
+#include <peerbus/collective/team.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/communicator/log_choices.hpp>
 #include <peerbus/core/cost_table.hpp>
@@ -160,6 +163,31 @@ TEST_CASE("an exchange that relays tells it") {
          {"cheaper within a group", "ns with two; option relay is always"})
       test::expect(lines.text.find(part) != std::string::npos, part, " in ", lines.text);
     test::expect(lines.text.find("measured") == std::string::npos, "no trials");
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("a team tells its algorithms by size, with the reason") {
+  namespace collective = peerbus::collective;
+  const int worst_status = test::threads_over<peerbus::loopback>::run(3, [](auto& comm) {
+    const auto lines_of_team = [&](const collective::team_options& options) {
+      const collective::team made{comm, options};
+      kept_lines lines;
+      log_choices(made, lines);
+      return lines;
+    };
+    const std::string_view assumed = "by the costs that the library assumes";
+    const kept_lines usual = lines_of_team({});
+    usual.expect({"info: all_reduce: one_shot, above ", "info: all_gather: one_shot, by ",
+                  "info: reduce_scatter: one_shot, by ", "info: broadcast: one_shot, by "});
+    test::expect(usual.text.find(assumed) != std::string::npos, assumed, " in ", usual.text);
+    lines_of_team({.one_shot_bytes = 3000})
+        .expect({"info: all_reduce: one_shot, above 3000 bytes two_shots, by the costs that the "
+                 "library assumes and option one_shot_bytes; option algorithm fixes it\n",
+                 "info: all_gather: ", "info: reduce_scatter: ", "info: broadcast: "});
+    lines_of_team({.algorithm = collective::algorithm::two_shots})
+        .expect({"info: all_reduce: two_shots, as option algorithm is two_shots, wherever",
+                 "info: all_gather: one_shot, as ", "info: reduce_scatter: ", "info: broadcast: "});
   });
   CHECK(worst_status == 0);
 }

@@ -58,11 +58,10 @@ events those(const events& all, const std::function<bool(const operation_event&)
   std::ranges::copy_if(all, std::back_inserter(found), has);
   return found;
 }
-/// Returns the events of a name, except the waits of an operation of that name.
+/// Returns the events of a name, except waits.
 events called(const events& all, std::string_view name) {
   return those(all, [name](const operation_event& event) {
-    return name == event.name &&
-           (event.kind != event_kind::wait || event.what.operation == group_operation::barrier);
+    return name == event.name && event.kind != event_kind::wait;
   });
 }
 
@@ -96,6 +95,19 @@ void with_recorders(Body body, const peerbus::recorder_options& options = {}) {
           body(comm, own);
           comm.members()->listeners().remove(own);
         }) == 0);
+}
+
+/// Returns once rank 0 waits in `what`, and has looked for others in vain.
+template <class Comm>
+void let_rank_0_wait(Comm& comm, group_operation what) {
+  if (comm.rank() == rank_id{0}) return;
+  const auto until = comm.default_deadline();
+  for (;;) {
+    const auto seen = comm.members()->last_seen(rank_id{0});
+    if (seen && !seen->is_over && seen->wait.operation == what && seen->heard < seen->since) return;
+    test::expect(!until.expired(), "a wait of rank 0");
+    std::this_thread::yield();
+  }
 }
 
 operation_event numbered(std::uint64_t number, event_kind kind = event_kind::operation) {
@@ -135,7 +147,10 @@ TEST_CASE("a dispatch and a combine: halves, waits within them, and steps with t
   with_recorders([](auto& comm, const peerbus::recorder& own) {
     peerbus::moe::exchange moe{comm, config, peerbus::codec::bf16{}};
     call mine;
-    moe.combine(moe.dispatch(mine.tokens, mine.route()), mine.out);
+    let_rank_0_wait(comm, group_operation::dispatch);
+    const auto got = moe.dispatch(mine.tokens, mine.route());
+    let_rank_0_wait(comm, group_operation::combine);
+    moe.combine(got, mine.out);
     const events all = own.read().at(0);
     for (const char* const name : {"dispatch_send", "dispatch_recv", "combine"}) {
       const operation_event whole = only(all, name);
@@ -147,17 +162,23 @@ TEST_CASE("a dispatch and a combine: halves, waits within them, and steps with t
     test::expect_equal(rows.bytes, std::uint64_t{8 * 16 * 2}, "bytes of rows");
     test::expect_equal(rows.what.number, std::uint64_t{1}, "dispatch of rows");
     test::expect_equal(only(all, "sum outputs").bytes, std::uint64_t{8 * 16 * 2}, "outputs");
-    // Counts that are there already are not waited for.
-    for (const auto& [name, phase] : {std::pair{"dispatch_recv", operation_phase::rows},
-                                      std::pair{"combine", operation_phase::outputs}}) {
-      const operation_event whole = only(all, name);
-      const events waits = those(all, [of = phase](const operation_event& event) {
+    // Without staging, there is nothing to publish. Sums begin where the wait ends.
+    test::expect(called(all, "publish outputs").empty(), "no event of a step that does nothing");
+    const operation_event whole = only(all, "combine");
+    test::expect_equal(only(all, "sum outputs").ended, whole.ended, "the end of combine");
+    for (const operation_phase of : {operation_phase::counts, operation_phase::outputs}) {
+      const events waits = those(all, [of](const operation_event& event) {
         return event.kind == event_kind::wait && event.what.phase == of;
       });
-      test::expect_equal(waits.size(), std::size_t{1}, "waits in ", name);
+      // What has come already is not waited for.
+      if (comm.rank() == rank_id{1} && waits.empty()) continue;
+      test::expect_equal(waits.size(), std::size_t{1}, "waits for ", name_of(of));
       test::expect_equal(waits[0].epoch, std::uint64_t{1}, "epoch");
-      test::expect(whole.begun <= waits[0].begun && waits[0].ended <= whole.ended, "a wait within ",
-                   name);
+      if (comm.rank() == rank_id{0}) test::expect(waits[0].peer == rank_id{1}, "the last rank");
+      const operation_event parent =
+          of == operation_phase::counts ? only(all, "dispatch_recv") : whole;
+      test::expect(parent.begun <= waits[0].begun && waits[0].ended <= parent.ended,
+                   "a wait within its operation");
     }
   });
 }
@@ -263,7 +284,13 @@ TEST_CASE("collectives and messages: numbers, bytes, peers and faults") {
       test::expect_equal(only(all, way).bytes, std::uint64_t{28}, way);
       test::expect(only(all, way).peer == other, "the other end");
     }
-    test::expect_equal(only(all, "barrier").what.number, std::uint64_t{1}, "barrier");
+    const operation_event barrier = only(all, "barrier");
+    test::expect(barrier.kind == event_kind::operation && barrier.what.number == 1, "barrier");
+    const events waits = those(all, [](const operation_event& event) {
+      return event.kind == event_kind::wait && event.what.operation == group_operation::barrier;
+    });
+    test::expect_equal(waits.size(), std::size_t{1}, "waits of a barrier");
+    test::expect(barrier.begun <= waits[0].begun && waits[0].ended == barrier.ended, "its end");
   });
 }
 
@@ -317,6 +344,18 @@ TEST_CASE("chrome_events: an operation has the bytes and the longest wait of its
   has("lost events: 0; clock offset: -0.007 us +- 12.345 us");
   CHECK(peerbus::chrome_events(trace, 0).find("lost events: 3;") != std::string::npos);
   CHECK(peerbus::chrome_events(trace, 0).find("\"X\"") == std::string::npos);
+}
+
+TEST_CASE("job_trace: a rank without memory for its events refuses the trace on all ranks") {
+  CHECK(direct::run(3, [](auto& comm) {
+          peerbus::recorder_options options;
+          if (comm.rank() == rank_id{1}) options.events = std::size_t{1} << 55;
+          const auto until = comm.default_deadline();
+          test::expect_error(errc::out_of_memory, {"no memory for the events of a trace"},
+                             [&] { const peerbus::job_trace none{comm.boot(), until, options}; });
+          test::expect(!comm.members()->listeners().any(), "no listener");
+          const peerbus::job_trace next{comm.boot(), until};  // Ranks are in step.
+        }) == 0);
 }
 
 TEST_CASE("job_trace: the events of all ranks in one file") {

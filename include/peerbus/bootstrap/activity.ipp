@@ -14,7 +14,7 @@ namespace peerbus {
 
 PEERBUS_ERROR_PATH const char* name_of(group_operation operation) noexcept {
   // In the order of the enumerators.
-  constexpr std::array names{
+  static constexpr std::array names{
       "none",           "allgather",       "barrier",        "continue_without_the_dead",
       "gather_in_view", "signal",          "call_agreement", "dispatch",
       "combine",        "batch_send_recv", "broadcast",      "gather",
@@ -27,7 +27,7 @@ PEERBUS_ERROR_PATH const char* name_of(group_operation operation) noexcept {
 }
 
 PEERBUS_ERROR_PATH const char* name_of(operation_phase phase) noexcept {
-  constexpr std::array names{"whole", "counts", "rows", "outputs", "weights"};
+  static constexpr std::array names{"whole", "counts", "rows", "outputs", "weights"};
   static_assert(names.size() == static_cast<std::size_t>(operation_phase::weights) + 1);
   const auto place = static_cast<std::size_t>(phase);
   return place < names.size() ? names[place] : "unknown";

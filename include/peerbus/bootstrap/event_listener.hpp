@@ -13,6 +13,11 @@
 
 namespace peerbus {
 
+namespace detail {
+/// The time that the latest `operation_event::now` of this thread returned.
+inline constinit thread_local std::int64_t latest_event_time = 0;
+}  // namespace detail
+
 /// The kind of an `operation_event`.
 enum class event_kind : std::uint8_t {
   operation,  ///< a call of this rank, or one of its two halves
@@ -39,8 +44,16 @@ struct operation_event {
   /// Returns the time now, as `begun` and `ended` have it: that of `deadline::now`.
   /// Cost: a clock read without a system call.
   [[nodiscard]] static std::int64_t now() noexcept {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(deadline::now().time_since_epoch())
-        .count();
+    const auto read = deadline::now().time_since_epoch();
+    return detail::latest_event_time =
+               std::chrono::duration_cast<std::chrono::nanoseconds>(read).count();
+  }
+  /// Returns what `now` returned to this thread last, for an event that begins or ends right where
+  /// another one of the thread has begun or ended. Where time is simulated, ranks share a thread,
+  /// and the clock is read.
+  /// Cost: a load.
+  [[nodiscard]] static std::int64_t latest() noexcept {
+    return detail::clock_of_thread == nullptr ? detail::latest_event_time : now();
   }
 };
 
@@ -67,6 +80,8 @@ class event_listener {
   event_listener& operator=(const event_listener&) = delete;
   virtual ~event_listener() = default;
 
+  /// Returns whether `on_begin` is called. Asked once, when the listener is added.
+  [[nodiscard]] virtual bool hears_begins() const noexcept { return true; }
   /// Is told that `event` begins. What is known at the end only is not set yet.
   virtual void on_begin(const operation_event& event) noexcept = 0;
   /// Is told that `event` has ended.

@@ -51,6 +51,7 @@ class event_listeners {
 
   bool any_ = false;
   std::vector<event_listener*> listeners_;
+  std::vector<event_listener*> begin_listeners_;  ///< those that hear begins
   std::shared_ptr<const event_listeners> whole_;  ///< null if this group is no part of another
   std::vector<rank_id> ranks_;                    ///< the numbers in `whole_`
 };

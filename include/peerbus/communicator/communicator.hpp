@@ -132,6 +132,8 @@ class communicator : public rank_group {
   }
 
  private:
+  /// Does the work of `barrier`, whose number is `barrier_epoch_`.
+  void meet(deadline until);
   static constexpr std::size_t barrier_rounds(std::size_t ranks) noexcept {
     return static_cast<unsigned>(std::bit_width(ranks - 1));
   }

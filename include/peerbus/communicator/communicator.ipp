@@ -4,6 +4,9 @@
 #include <chrono>
 
 #include <peerbus/bootstrap/activity.hpp>
+#include <peerbus/bootstrap/detail/reported.hpp>
+#include <peerbus/bootstrap/event_listener.hpp>
+#include <peerbus/bootstrap/event_listeners.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/communicator/survivors.hpp>
@@ -58,6 +61,20 @@ template <transport Transport>
 void communicator<Transport>::barrier(deadline until) {
   require_healthy("barrier", view().number());
   ++barrier_epoch_;
+  const event_listeners& listeners = members()->listeners();
+  if (!listeners.any()) return meet(until);
+  detail::reported(listeners,
+                   {.what = {.operation = group_operation::barrier, .number = barrier_epoch_},
+                    .name = name_of(group_operation::barrier)},
+                   [&](operation_event& event) {
+                     event.epoch = barrier_epoch_;
+                     meet(until);
+                     event.ended = operation_event::latest();  // It ends with its wait.
+                   });
+}
+
+template <transport Transport>
+void communicator<Transport>::meet(deadline until) {
   const auto wait =
       members()->begin_wait({.operation = group_operation::barrier, .number = barrier_epoch_});
   const bool is_heard = members()->listeners().any();

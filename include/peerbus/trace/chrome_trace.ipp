@@ -33,7 +33,8 @@ PEERBUS_INLINE std::string as_microseconds(std::int64_t nanoseconds) {
 
 /// Returns whether waits of an operation are all that is reported of it.
 constexpr bool is_one_wait(group_operation what) noexcept {
-  return what < group_operation::dispatch && what != group_operation::call_agreement;
+  return what < group_operation::dispatch && what != group_operation::barrier &&
+         what != group_operation::call_agreement;
 }
 
 /// Returns the category of an event, as NCCL's profiler has it.

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,8 @@ class job_trace {
  public:
   /// Starts to record what this rank does in the group of `boot`, which outlives this. Collective.
   /// Cost: a recorder, and `measure_clock`.
-  /// Throws: as `measure_clock` and `recorder`.
+  /// Throws, on all ranks: `error` out_of_memory or as `recorder` if a rank has no recorder; or as
+  /// `measure_clock`.
   job_trace(bootstrap& boot, deadline until, const recorder_options& options = {});
   job_trace(const job_trace&) = delete;
   job_trace& operator=(const job_trace&) = delete;
@@ -30,14 +32,15 @@ class job_trace {
   ~job_trace();
 
   /// Returns the recorder of this rank.
-  [[nodiscard]] const recorder& events() const noexcept { return recorder_; }
+  [[nodiscard]] const recorder& events() const noexcept { return *recorder_; }
 
   /// Writes the events of all ranks to the file `path` of rank 0. Collective. Rank 0 prints a line
   /// on stderr, with the largest error of a clock and the number of lost events, unless `quiet`.
   /// Cost: as `measure_clock`; every rank gets the events of all, about 200 bytes of text for each,
   /// up to 48 MiB a rank and 1 GiB in all. Earlier events are then left out.
-  /// Throws: `error` as `bootstrap::allgather`, such as when ranks are gone. This rank's events are
-  /// then in a file of its own, `path` with ".rank" and its number behind. On rank 0: system if the
+  /// Throws, on all ranks: `error` as `bootstrap::allgather`, such as when ranks are gone, or
+  /// out_of_memory. The events of each rank are then in a file of its own, `path` with ".rank" and
+  /// its number behind. On rank 0: system if the
   /// file cannot be written.
   void write(const std::string& path, deadline until, bool quiet = false);
   /// Writes the events of this rank alone to the file `path`. Not collective. The offset of its
@@ -56,7 +59,7 @@ class job_trace {
   [[nodiscard]] std::string text(const clock_offset& end, std::size_t most_bytes) const;
 
   bootstrap* boot_;
-  recorder recorder_;
+  std::unique_ptr<recorder> recorder_;
   clock_offset begin_;
 };
 

@@ -9,11 +9,13 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/system_error.hpp>
 #include <peerbus/core/text.hpp>
@@ -37,19 +39,22 @@ PEERBUS_INLINE void write_text_file(const std::string& path, std::string_view te
 
 PEERBUS_INLINE job_trace::job_trace(bootstrap& boot, deadline until,
                                     const recorder_options& options)
-    : boot_{&boot}, recorder_{options}, begin_{measure_clock(boot, until)} {
-  boot.members()->listeners().add(recorder_);
+    : boot_{&boot},
+      recorder_{on_all_ranks(boot, "the events of a trace", until,
+                             [&] { return std::make_unique<recorder>(options); })},
+      begin_{measure_clock(boot, until)} {
+  boot.members()->listeners().add(*recorder_);
 }
 
-PEERBUS_INLINE job_trace::~job_trace() { boot_->members()->listeners().remove(recorder_); }
+PEERBUS_INLINE job_trace::~job_trace() { boot_->members()->listeners().remove(*recorder_); }
 
 PEERBUS_INLINE std::string job_trace::text(const clock_offset& end, std::size_t most_bytes) const {
   std::array<char, 64> host{};
   static_cast<void>(::gethostname(host.data(), host.size() - 1));
   return chrome_events({.rank = boot_->rank(),
                         .name = detail::concat(host.data(), ", pid ", ::getpid()),
-                        .threads = recorder_.read(),
-                        .lost = recorder_.lost(),
+                        .threads = recorder_->read(),
+                        .lost = recorder_->lost(),
                         .begin = begin_,
                         .end = end},
                        most_bytes);
@@ -59,10 +64,10 @@ PEERBUS_INLINE void job_trace::write(const std::string& path, deadline until, bo
   gathered of_all;
   try {
     of_all = gather(until);
-  } catch (const error&) {
+  } catch (const std::exception&) {
     try {
       write_own(detail::concat(path, ".rank", boot_->rank().index()));
-    } catch (const error&) {  // The first failure says more.
+    } catch (const std::exception&) {  // The first failure says more.
     }
     throw;
   }
@@ -82,13 +87,15 @@ PEERBUS_INLINE job_trace::gathered job_trace::gather(deadline until) {
   };
   constexpr std::size_t most = std::size_t{48} << 20;
   const clock_offset end = measure_clock(*boot_, until);
-  const std::string own = text(end, std::min(most, (std::size_t{1} << 30) / boot_->size() - 64));
-  const summary of_own{std::max(begin_.error, end.error), recorder_.lost()};
   bootstrap::contribution given;
-  given.bytes.resize(sizeof of_own + own.size());
-  std::memcpy(given.bytes.data(), &of_own, sizeof of_own);
-  std::memcpy(given.bytes.data() + sizeof of_own, own.data(), own.size());
-  const auto all = boot_->allgather(std::move(given), until, "trace of the ranks");
+  const auto objection = objection_of("the text of a trace", [&] {
+    const std::string own = text(end, std::min(most, (std::size_t{1} << 30) / boot_->size() - 64));
+    const summary of_own{std::max(begin_.error, end.error), recorder_->lost()};
+    detail::append_bytes(given.bytes, &of_own, sizeof of_own);
+    detail::append_bytes(given.bytes, own.data(), own.size());
+  });
+  const auto all =
+      gather_or_refuse(*boot_, "trace of the ranks", std::move(given), objection, until);
   const auto first =
       std::find_if(all.begin(), all.end(), [](const auto& part) { return !part.bytes.empty(); });
   if (all[boot_->rank().index()].bytes.data() != first->bytes.data()) return {};

@@ -36,6 +36,7 @@ class recorder final : public event_listener {
   /// Throws: `error` invalid_argument if an option is 0.
   explicit recorder(const recorder_options& options = {});
 
+  [[nodiscard]] bool hears_begins() const noexcept override { return false; }
   void on_begin(const operation_event& /*event*/) noexcept override {}
   void on_end(const operation_event& event) noexcept override;
 
@@ -52,6 +53,7 @@ class recorder final : public event_listener {
   struct alignas(cache_line_bytes) ring {
     std::atomic<const void*> owner{nullptr};  ///< identifies the thread; null if there is none yet
     std::uint64_t written = 0;                ///< events so far
+    std::size_t next = 0;                     ///< the place of the next event
     std::unique_ptr<operation_event[]> events;
   };
   /// Returns the ring of the calling thread, or null if there is none left.

@@ -39,7 +39,9 @@ PEERBUS_INLINE void recorder::on_end(const operation_event& event) noexcept {
     refused_.fetch_add(1, std::memory_order_relaxed);  // order: relaxed; guards no other data.
     return;
   }
-  own->events[own->written++ % events_] = event;
+  own->events[own->next] = event;
+  own->next = own->next + 1 == events_ ? 0 : own->next + 1;
+  ++own->written;
 }
 
 PEERBUS_INLINE std::vector<std::vector<operation_event>> recorder::read() const {

@@ -147,7 +147,8 @@ bus choose_bus(bootstrap& boot, const peerbus_comm_options& options,
   };
   if (boot.addresses() == address_space::shared) {
     chosen.name = "loopback";
-    read_environment(boot, chosen);
+    agree(boot, "the environment of a communicator", {}, until,
+          objection_of("a communicator", [&] { read_environment(boot, chosen); }));
     log_transport();
     return bus{interruptible<loopback>{loopback{boot}, stop}};
   }

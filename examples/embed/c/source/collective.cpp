@@ -5,6 +5,7 @@
 #include <optional>
 
 #include <peerbus/collective/algorithm.hpp>
+#include <peerbus/collective/log_choices.hpp>
 #include <peerbus/collective/part_layout.hpp>
 #include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
@@ -54,7 +55,9 @@ peerbus_code peerbus_team_create(peerbus_comm* comm, const peerbus_team_options*
     wanted.may_reorder = given.may_reorder != 0;
     // Tells the other ranks, and throws. It has the name of the agreement by which a team is made.
     if (objection) members->comm.agree("collective::team", {}, until, objection);
-    *team = std::make_unique<peerbus_team>(members, wanted, until).release();
+    auto made = std::make_unique<peerbus_team>(members, wanted, until);
+    if (members->log()) log_choices(made->ranks, members->log());
+    *team = made.release();
   });
 }
 

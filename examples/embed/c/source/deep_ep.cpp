@@ -91,8 +91,8 @@ peerbus_code peerbus_buffer_create(peerbus_comm* comm, const peerbus_buffer_opti
   return guarded([&] {
     require_result(buffer, "buffer");
     const auto& members = usable(comm, "communicator").members;
-    const auto given =
-        options_of(read_options(options, "options", least_bytes<peerbus_buffer_options>));
+    auto given = options_of(read_options(options, "options", least_bytes<peerbus_buffer_options>));
+    given.log = members->log();
     *buffer = std::make_unique<peerbus_buffer>(members, given).release();
   });
 }

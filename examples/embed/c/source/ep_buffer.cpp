@@ -53,6 +53,7 @@ peerbus_code peerbus_ep_buffer_create(peerbus_comm* comm, const peerbus_ep_buffe
       asked.num_max_tokens_per_rank = given.num_max_tokens_per_rank;
     if (given.in_flight != 0) asked.in_flight = given.in_flight;
     asked.relay = relay_of(given.relay);
+    asked.log = members->log();
     *buffer = std::make_unique<peerbus_ep_buffer>(members, asked).release();
   });
 }

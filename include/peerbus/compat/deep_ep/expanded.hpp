@@ -11,6 +11,7 @@
 #include <peerbus/compat/deep_ep/event.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/log.hpp>
 #include <peerbus/moe/config.hpp>
 
 /// @file
@@ -33,6 +34,7 @@ struct elastic_options {
   /// rows of a token are added up once, at its home rank.
   bool allow_multiple_reduction = false;
   moe::relay relay = moe::relay::never;  ///< as in `buffer_options`
+  stderr_log log{};                      ///< as in `buffer_options`
 };
 
 namespace detail {

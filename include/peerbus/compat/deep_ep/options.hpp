@@ -6,13 +6,14 @@
 
 #include <peerbus/compat/deep_ep/call.hpp>
 #include <peerbus/compat/deep_ep/profile.hpp>
+#include <peerbus/core/log.hpp>
 #include <peerbus/moe/config.hpp>
 
 namespace peerbus::deep_ep {
 
-/// Options of a `buffer`; equal on all ranks, except for `stream_from`. DeepEP's constructor takes
-/// sizes in bytes instead. Here the shape of each call states how much memory it needs, and all
-/// ranks allocate together when a shape is first used.
+/// Options of a `buffer`; equal on all ranks, except for `stream_from` and `log`. DeepEP's
+/// constructor takes sizes in bytes instead. Here the shape of each call states how much memory it
+/// needs, and all ranks allocate together when a shape is first used.
 struct buffer_options {
   /// The tokens of a rank for which the first normal `dispatch` of a shape takes memory. A dispatch
   /// in which some rank has more takes more, on all ranks.
@@ -49,6 +50,9 @@ struct buffer_options {
   /// (`moe::exchange_config::same_bits`): normal dispatches, whose callers add up the outputs of a
   /// rank, when they are first called, and `relay::always` by the constructor.
   bool same_bits = false;
+  /// Where this rank writes what the exchange of a shape has chosen (moe/log_choices.hpp), when the
+  /// shape is first used. Ranks may differ in it.
+  stderr_log log{};
 };
 
 }  // namespace peerbus::deep_ep

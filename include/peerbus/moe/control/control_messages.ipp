@@ -93,6 +93,8 @@ PEERBUS_INLINE void control_messages::await_attended(
     const step& this_step, const peerbus::detail::activity_line::begun& wait, deadline until,
     std::string_view text_end, std::span<std::int64_t> waited) {
   const membership& members = *window_->group().members();
+  // What has come already is not waited for, and needs no clock.
+  if (waited.empty() && all_came(this_step)) return members.own_activity().end(wait);
   const auto begun = members.listeners().any() ? members.listeners().tell_begin(wait) : wait;
   wait_end end{.epoch = this_step.epoch};
   end.fault = watch_ == nullptr ? noted_wait(this_step, until, waited, end.last)
@@ -142,8 +144,6 @@ PEERBUS_INLINE errc control_messages::watched_wait(const step& this_step, deadli
                                                    std::optional<rank_id>& last) {
   using std::chrono::milliseconds;
   constexpr milliseconds longest_pause{64};
-  // Without a measurement, the clock is not read if all have come.
-  if (waited.empty() && all_came(this_step)) return errc::ok;
   for (milliseconds pause{1};; pause = std::min(2 * pause, longest_pause)) {
     const deadline next_poll = deadline::after(pause);
     const bool is_last = next_poll.when() >= until.when();

@@ -70,10 +70,15 @@ class reporting_engine final : public exchange_engine {
   }
 
  private:
+  /// Where an operation ends.
+  enum class end_at : std::uint8_t {
+    the_call,      ///< with its call
+    the_last_part  ///< with the last part of a single lane, if it has any, as nothing follows
+  };
   /// Tells listeners of `work`, the operation `what`, dispatch `number` or its combine, by the
   /// function `name` of an exchange.
   template <class Work>
-  auto report(group_operation what, const char* name, std::uint64_t number, lane caller,
+  auto report(group_operation what, const char* name, std::uint64_t number, lane caller, end_at end,
               Work&& work);
 
   exchange_engine* engine_;

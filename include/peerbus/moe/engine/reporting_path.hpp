@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
@@ -46,10 +47,10 @@ class reporting_path final : public any_row_path {
 
  private:
   /// Tells listeners of `work`, a part `name` of an operation in which all lanes move `rows` rows
-  /// of `row_bytes` bytes.
+  /// of `row_bytes` bytes. `begun` is when it began; 0: now.
   template <class Work>
   errc report(group_wait what, const char* name, const row_path_batch& batch, lane caller,
-              std::size_t rows, std::size_t row_bytes, Work&& work) const;
+              std::size_t rows, std::size_t row_bytes, std::int64_t begun, Work&& work) const;
   /// Returns the rows that this rank sends to other ranks, or gets from them.
   [[nodiscard]] std::size_t rows_to_others(const row_path_batch& batch) const noexcept;
   [[nodiscard]] std::size_t rows_from_others(const row_path_batch& batch) const noexcept;

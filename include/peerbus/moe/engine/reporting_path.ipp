@@ -24,7 +24,8 @@ PEERBUS_INLINE std::size_t reporting_path::rows_to_others(
   const auto sum = [](std::span<const std::uint32_t> some) noexcept {
     return std::accumulate(some.begin(), some.end(), std::size_t{0});
   };
-  return sum(counts) - sum(counts.subspan(blocks.first(own), blocks.count(own)));
+  const std::size_t first = blocks.first(own);
+  return sum(counts.first(first)) + sum(counts.subspan(first + blocks.count(own)));
 }
 
 PEERBUS_INLINE std::size_t reporting_path::rows_from_others(
@@ -40,7 +41,7 @@ PEERBUS_INLINE std::size_t reporting_path::rows_from_others(
 template <class Work>
 errc reporting_path::report(group_wait what, const char* name, const row_path_batch& batch,
                             lane caller, std::size_t rows, std::size_t row_bytes,
-                            Work&& work) const {
+                            std::int64_t begun, Work&& work) const {
   what.number = batches_->at(batch.set).number;
   const auto [begin, end] = caller.share(rows);
   return peerbus::detail::reported(group_->members()->listeners(),
@@ -48,6 +49,7 @@ errc reporting_path::report(group_wait what, const char* name, const row_path_ba
                                     .what = what,
                                     .name = name,
                                     .lane = caller.index,
+                                    .begun = begun,
                                     .bytes = (end - begin) * row_bytes},
                                    [&](operation_event& event) { return event.fault = work(); });
 }
@@ -55,16 +57,16 @@ errc reporting_path::report(group_wait what, const char* name, const row_path_ba
 PEERBUS_INLINE errc reporting_path::send(const row_path_batch& batch, lane caller,
                                          lane_meeting meet) {
   return report({group_operation::dispatch, operation_phase::rows, 0}, "send rows", batch, caller,
-                rows_to_others(batch), map_->format.row_bytes + map_->format.scale_bytes,
+                rows_to_others(batch), map_->format.row_bytes + map_->format.scale_bytes, 0,
                 [&] { return path_->send(batch, caller, meet); });
 }
 
 PEERBUS_INLINE errc reporting_path::publish(const row_path_batch& batch, lane caller,
                                             lane_meeting meet) {
   // Without a staging path, nothing moves before home ranks sum.
-  const std::size_t rows = batch.order == nullptr ? 0 : rows_from_others(batch);
+  if (batch.order == nullptr) return path_->publish(batch, caller, meet);
   return report({group_operation::combine, operation_phase::outputs, 0}, "publish outputs", batch,
-                caller, rows, map_->output_bytes(),
+                caller, rows_from_others(batch), map_->output_bytes(), 0,
                 [&] { return path_->publish(batch, caller, meet); });
 }
 
@@ -72,6 +74,8 @@ PEERBUS_INLINE errc reporting_path::sum(const row_path_batch& batch, const combi
                                         lane caller) const noexcept {
   return report({group_operation::combine, operation_phase::outputs, 0}, "sum outputs", batch,
                 caller, batch.order == nullptr ? rows_to_others(batch) : 0, map_->output_bytes(),
+                // A single lane begins where its wait has ended.
+                caller.count == 1 ? operation_event::latest() : 0,
                 [&] { return path_->sum(batch, wanted, caller); });
 }
 

@@ -24,9 +24,11 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/fnv_hash.hpp>
+#include <peerbus/core/log.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/log_choices.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/routing.hpp>
 #include <peerbus/moe/row_stream.hpp>
@@ -139,12 +141,12 @@ class channel : public Mode::calls {
     bool attached = false;  ///< weights, or heads of LogFMT-10, go home beside the outputs
   };
 
-  /// Makes the exchange and the batches. Collective, as the exchange's constructor.
-  /// `make_arrays(moe)` makes the arrays of a batch.
+  /// Makes the exchange and the batches, and tells `log` of the exchange. Collective, as the
+  /// exchange's constructor. `make_arrays(moe)` makes the arrays of a batch.
   template <class Key, class MakeArrays>
   channel(communicator<Transport>& comm, call_agreement& agreement, const Key& shape,
-          const moe::exchange_config& config, typename Mode::layout layout, deadline until,
-          MakeArrays&& make_arrays)
+          const moe::exchange_config& config, typename Mode::layout layout, const stderr_log& log,
+          deadline until, MakeArrays&& make_arrays)
       : Mode::calls{shape},
         comm_{comm},
         agreement_{agreement},
@@ -157,6 +159,11 @@ class channel : public Mode::calls {
           return batch_slots<batch>{Mode::prefix, std::move(made)};
         })} {
     moe_.watch_waits(&agreement_);
+    if (!log) return;
+    log(log_level::info,
+        concat("exchange: of ", Mode::prefix, "dispatch for up to ", config.max_tokens,
+               " tokens of ", config.hidden, " channels, top_k ", config.top_k));
+    moe::log_choices(comm, moe_, config, log);
   }
 
   // --- dispatch ----------------------------------------------------------------------------------

@@ -77,6 +77,7 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
               .stream_from = options.stream_from,
               .relay = options.relay},
              {.alignment = key.alignment, .zero_gaps = key.zero_padding},
+             options.log,
              until,
              [&](const auto& moe) {
                return expanded_arrays{key, comm.size(), moe.placement().count(comm.rank()),

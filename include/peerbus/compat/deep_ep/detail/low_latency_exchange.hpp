@@ -61,6 +61,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
              key,
              config_for(key, comm.size(), options),
              {},
+             options.log,
              until,
              [&](const auto& moe) {
                return low_latency_arrays{key, comm.size(), moe.placement().count(comm.rank()),

@@ -77,6 +77,7 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
               .relay = options.relay,
               .same_bits = options.same_bits},
              {},
+             options.log,
              until,
              [&](const auto&) {
                return normal_arrays{key, comm.size(),
