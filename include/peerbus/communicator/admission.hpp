@@ -20,6 +20,7 @@ namespace peerbus {
 
 namespace detail {
 
+class admission_place;
 class newcomers;
 
 }  // namespace detail
@@ -61,8 +62,8 @@ class admission {
   /// returns an object that owns it. It is collective among the members and the newcomers.
   /// Returns: the object, or nothing if nobody waits, if a rank could not make it, or if no process
   /// can listen at the place; `refusal()` then has the reason. The same on all members.
-  /// Cost: if nobody waits, one `gather_in_view`. Else a meeting of the ranks as by
-  /// `environment_bootstrap`, and what `make` costs.
+  /// Cost: if nobody waits, one `gather_in_view`. Else another one, a meeting of the ranks as by
+  /// `environment_bootstrap`, three allgathers, and what `make` costs.
   /// Throws: `error` as `rank_group::gather_in_view`, if a member dies before all could decide:
   /// then continue without it; mismatch if members give different places.
   template <class Make>
@@ -90,8 +91,12 @@ class admission {
 
  private:
   [[nodiscard]] bool is_host() const noexcept;
-  /// Agrees on who waits. Returns whether anybody does.
+  /// Agrees on who waits, and where all meet. Returns whether anybody waits.
   [[nodiscard]] bool is_anybody_waiting(deadline until);
+  /// Agrees on the slots of those who wait.
+  void agree_on_newcomers(deadline until);
+  /// Agrees on where all meet.
+  void agree_on_place(deadline until);
   /// Meets the other members and those who wait.
   [[nodiscard]] std::unique_ptr<bootstrap> meet(deadline until);
   /// Returns whether no member has an objection.
@@ -99,12 +104,15 @@ class admission {
   /// Tells the newcomers that they are members.
   void confirm(bootstrap& met, deadline until);
 
-  struct waiting_state;
+  struct meeting;
+  /// Tells those who wait where all meet, on the member that listens.
+  static void tell_newcomers(meeting& now);
 
   rank_group* group_;
   launch_settings place_;
-  std::unique_ptr<detail::newcomers> newcomers_;
-  std::unique_ptr<waiting_state> now_;  ///< of the `admit` that is under way
+  std::unique_ptr<detail::admission_place> way_;
+  std::unique_ptr<detail::newcomers> newcomers_;  ///< on a member that listens
+  std::unique_ptr<meeting> now_;                  ///< of the `admit` that is under way
   std::string refusal_;
 };
 
