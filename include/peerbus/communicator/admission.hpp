@@ -11,6 +11,7 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/join_running.hpp>
 #include <peerbus/bootstrap/launch_settings.hpp>
+#include <peerbus/bootstrap/tcp_settings.hpp>
 #include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -46,10 +47,14 @@ class newcomers;
 /// Threads: those of `rank_group`'s collectives.
 class admission {
  public:
+  ///@{
   /// Members of `group`, which outlives this, give the same `place`: `address`, `port` and `job`
-  /// say where newcomers call. Its other members are not used.
-  /// Throws: `error` invalid_argument for a group of more than `most_ranks`.
+  /// say where newcomers call. Its other members are not used. Ranks that met over TCP as a mesh
+  /// listen at `port` of the host of the member, with the secret by which they met.
+  /// Throws: `error` invalid_argument for a group of more than `most_ranks`; system.
   admission(rank_group& group, launch_settings place);
+  admission(rank_group& group, const tcp_settings& place);
+  ///@}
   admission(const admission&) = delete;
   admission& operator=(const admission&) = delete;
   ~admission();
@@ -91,6 +96,7 @@ class admission {
 
  private:
   [[nodiscard]] bool is_host() const noexcept;
+  [[nodiscard]] std::size_t capacity() const noexcept;
   /// Agrees on who waits, and where all meet. Returns whether anybody waits.
   [[nodiscard]] bool is_anybody_waiting(deadline until);
   /// Agrees on the slots of those who wait.
@@ -110,7 +116,7 @@ class admission {
 
   rank_group* group_;
   launch_settings place_;
-  std::unique_ptr<detail::admission_place> way_;
+  std::shared_ptr<detail::admission_place> way_;
   std::unique_ptr<detail::newcomers> newcomers_;  ///< on a member that listens
   std::unique_ptr<meeting> now_;                  ///< of the `admit` that is under way
   std::string refusal_;

@@ -36,16 +36,25 @@ struct admission::meeting {
 
 PEERBUS_INLINE admission::admission(rank_group& group, launch_settings place)
     : group_{&group}, place_{std::move(place)} {
-  if (group.size() > most_ranks)
-    throw error{errc::invalid_argument, detail::concat("admission: a group of ", group.size(),
+  if (capacity() > most_ranks)
+    throw error{errc::invalid_argument, detail::concat("admission: a group of ", capacity(),
                                                        " ranks, expected at most ", most_ranks)};
-  way_ = std::make_unique<detail::local_admission_place>(place_);
+  way_ = group.boot().make_admission_place(place_);
+  if (!way_) way_ = std::make_shared<detail::local_admission_place>(place_);
 }
+
+PEERBUS_INLINE admission::admission(rank_group& group, const tcp_settings& place)
+    : admission{group,
+                launch_settings{.address = place.address, .port = place.port, .job = place.job}} {}
 
 PEERBUS_INLINE admission::~admission() = default;
 
 PEERBUS_INLINE bool admission::is_host() const noexcept {
   return group_->view().members().front() == group_->rank();
+}
+
+PEERBUS_INLINE std::size_t admission::capacity() const noexcept {
+  return group_->boot().capacity();
 }
 
 PEERBUS_INLINE bool admission::is_anybody_waiting(deadline until) {
@@ -61,18 +70,22 @@ PEERBUS_INLINE bool admission::is_anybody_waiting(deadline until) {
 
 PEERBUS_INLINE void admission::agree_on_newcomers(deadline until) {
   const group_view& view = group_->view();
-  now_->joining.resize(group_->size());
+  const bootstrap& boot = group_->boot();
+  now_->joining.resize(capacity());
   const auto objection = objection_of("those that wait", [&] {
     if (!is_host()) return;
-    if (!newcomers_)
-      newcomers_ = std::make_unique<detail::newcomers>(way_->calls(), group_->size());
+    if (!newcomers_) newcomers_ = std::make_unique<detail::newcomers>(way_->calls(), capacity());
     newcomers_->open();
-    std::vector<bool> is_taken(group_->size());
-    for (const rank_id rank : view.members())
-      is_taken[rank.index()] =
+    std::vector<bool> is_taken(capacity());
+    std::vector<bool> is_vacant(capacity(), true);
+    for (const rank_id rank : view.members()) {
+      const std::size_t slot = boot.slot(rank).index();
+      is_vacant[slot] = false;
+      is_taken[slot] =
           rank == group_->rank() || group_->members()->state(rank) == rank_state::running;
+    }
     newcomers_->hear(is_taken);
-    now_->joining = newcomers_->waiting(view.gone());
+    now_->joining = newcomers_->waiting(is_vacant);
   });
   // Wire form: how the member fared, a hash of its place, then a bit for each slot that is wanted.
   struct head {
@@ -108,7 +121,7 @@ PEERBUS_INLINE void admission::agree_on_newcomers(deadline until) {
 PEERBUS_INLINE void admission::agree_on_place(deadline until) {
   const group_view& view = group_->view();
   detail::admission_notice& notice = now_->notice;
-  for (const rank_id member : view.members()) notice.slots.push_back(member);
+  for (const rank_id member : view.members()) notice.slots.push_back(group_->boot().slot(member));
   for (std::size_t slot = 0; slot < now_->joining.size(); ++slot)
     if (now_->joining[slot]) notice.slots.emplace_back(slot);
   const auto objection = objection_of("a place to meet", [&] {
@@ -148,8 +161,8 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> admission::meet(deadline until) {
       return group_->members()->state(members[place.index()]) != rank_state::running;
     return now->links[place.index() - members.size()].has_ended();
   };
-  return now->notice.meet(*way_, group_->rank(), group_->size(), detail::awaited_members{has_ended},
-                          until);
+  return now->notice.meet(*way_, group_->boot().slot(group_->rank()), capacity(),
+                          detail::awaited_members{has_ended}, until);
 }
 
 PEERBUS_INLINE void admission::tell_newcomers(meeting& now) {
