@@ -173,6 +173,38 @@ void play(const std::vector<phase>& phases, std::chrono::milliseconds moment) {
   for (const std::size_t slot : phases.back().serve) expect_end(slot, 0);
 }
 
+/// Starts two processes with the slots 0 and 3, which do `body(group, place)`.
+template <class Body>
+std::array<pid_t, 2> start_two(std::uint16_t port, Body body) {
+  std::array<pid_t, 2> children{};
+  for (std::size_t i = 0; i < children.size(); ++i)
+    children[i] = test::in_child([&] {
+      const auto place = place_of(3 * i, port);
+      body(begin(place, {0, 3}), place);
+      return 0;
+    });
+  return children;
+}
+
+/// Calls `admit` until somebody is taken in or refused. Returns the new group, or null.
+std::unique_ptr<member> admit_soon(member& now, const peerbus::tcp_settings& place) {
+  const auto until = test::patience();
+  for (;;) {
+    if (auto next = now.door.admit(made_at(place))) return std::move(*next);
+    if (!now.door.refusal().empty()) return nullptr;
+    test::expect(!until.expired(), "somebody who waits");
+  }
+}
+
+/// Checks batches, so many that the process which was not taken in finds the new group.
+void serve_a_while(member& now, const peerbus::tcp_settings& place) {
+  for (int batch = 0; batch < 30; ++batch) {
+    test::expect(!now.door.admit(made_at(place)), "nobody else");
+    now.check_rounds();
+    std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  }
+}
+
 }  // namespace
 
 TEST_CASE("ranks die and come back, also the one that listens, and a group grows") {
@@ -188,25 +220,70 @@ TEST_CASE("a process that dies at any moment while it joins") {
   }
 }
 
+TEST_CASE("a process that dies while it makes what it needs") {
+  const test::time_limit limit;
+  const auto port = test::free_tcp_port();
+  const auto children = start_two(port, [](std::unique_ptr<member> now, const auto& place) {
+    test::expect(admit_soon(*now, place) == nullptr, "a refusal");
+    // The slots 0, 1 and 3 have met as ranks 0, 1 and 2.
+    test::expect(now->door.refusal().find("rank 1") != std::string::npos, now->door.refusal());
+    now->check_rounds();
+  });
+  const pid_t child = test::in_child([&] {
+    const auto place = place_of(1, port);
+    static_cast<void>(peerbus::join_running(place, [&](std::unique_ptr<peerbus::bootstrap> boot) {
+      ::raise(SIGKILL);
+      return made_at(place)(std::move(boot));
+    }));
+    return 0;
+  });
+  CHECK(test::status_of(child) == killed);
+  for (const pid_t each : children) CHECK(test::status_of(each) == 0);
+}
+
+TEST_CASE("two that claim one slot") {
+  const test::time_limit limit;
+  const auto port = test::free_tcp_port();
+  const auto children = start_two(port, [](std::unique_ptr<member> now, const auto& place) {
+    auto next = admit_soon(*now, place);
+    test::expect(next != nullptr && next->has({0, 2, 3}), "one that is taken in");
+    serve_a_while(*next, place);
+  });
+  const test::shared<std::atomic<int>> refused;
+  std::array<pid_t, 2> claimants{};
+  for (pid_t& each : claimants)
+    each = test::in_child([&] {
+      const auto place = place_of(2, port);
+      try {
+        const auto mine = peerbus::join_running(place, made_at(place));
+        serve_a_while(*mine, place);
+      } catch (const peerbus::error& problem) {
+        const std::string_view text = problem.text();
+        if (text.find("came twice") == text.npos && text.find("runs in the group") == text.npos)
+          throw;
+        ++*refused;
+      }
+      return 0;
+    });
+  for (const pid_t each : claimants) CHECK(test::status_of(each) == 0);
+  for (const pid_t each : children) CHECK(test::status_of(each) == 0);
+  CHECK(*refused == 1);
+}
+
 TEST_CASE("who cannot be taken in is told why, and the group goes on") {
   const test::time_limit limit;
   const auto port = test::free_tcp_port();
   const test::shared<std::atomic<bool>> is_over;
-  std::vector<pid_t> children;
-  for (const std::size_t slot : {0U, 3U})
-    children.push_back(test::in_child([&] {
-      const auto place = place_of(slot, port);
-      const auto now = begin(place, {0, 3});
-      // Both see the end before the same batch.
-      for (bool is_last = false; !is_last;) {
-        test::expect(!now->door.admit(made_at(place)), "nobody is taken in");
-        const auto seen = now->boot->allgather({{static_cast<std::byte>(is_over->load())}, {}},
-                                               test::patience(), "the end");
-        is_last = seen[0].bytes[0] != std::byte{};
-      }
-      now->check_rounds();
-      return 0;
-    }));
+  const auto children = start_two(port, [&](std::unique_ptr<member> now, const auto& place) {
+    // Both see the end before the same batch.
+    for (bool is_last = false; !is_last;) {
+      test::expect(!now->door.admit(made_at(place)), "nobody is taken in");
+      const auto seen = now->boot->allgather({{static_cast<std::byte>(is_over->load())}, {}},
+                                             test::patience(), "the end");
+      is_last = seen[0].bytes[0] != std::byte{};
+    }
+    now->check_rounds();
+  });
   const auto is_refused = [&](const peerbus::tcp_settings& place, errc code,
                               std::string_view reason) {
     CAPTURE(reason);
