@@ -28,11 +28,12 @@ class newcomers;
 
 /// Takes processes into a running group that call `join_running`: in place of ranks that are gone,
 /// or that were never there (bootstrap/with_vacancies.hpp). The number of ranks that a group may
-/// have is its size, fixed at its start. The lowest living member listens for them, so that any may
+/// have is fixed at its start. The lowest living member listens for them, so that any may
 /// die.
 ///
 /// The group goes on in new memory: members and newcomers make a bootstrap together, and on it the
-/// communicators and exchanges that they need. The ranks keep their numbers. Until all have made
+/// communicators and exchanges that they need. The ranks keep their numbers, or in a mesh over TCP
+/// their slots (`bootstrap::slot`), by which they are numbered anew. Until all have made
 /// them, the old ones stay as they are, and if anything fails they go on to be used. Keep one
 /// admission as long as its communicator is used: newcomers wait at it between its calls.
 ///
