@@ -151,16 +151,51 @@ void grow(std::uint64_t rank) {
   ok(peerbus_comm_destroy(&comm), "destroy");
 }
 
-}  // namespace
+/// The same over TCP, on two pretended hosts.
+void grow_over_tcp(std::uint64_t rank) {
+  const std::string host = "host " + std::to_string(rank % 2);
+  peerbus_place place{};
+  place.struct_bytes = sizeof place;
+  place.rank = rank;
+  place.size = 3;
+  place.port = 12'000 + static_cast<std::uint32_t>(::getppid()) % 20'000;
+  place.secret = "0123456789abcdef";
+  place.host = host.c_str();
+  peerbus_comm_options options{};
+  options.struct_bytes = sizeof options;
+  options.transport = PEERBUS_PLANES;
+  peerbus_comm* comm = nullptr;
+  if (rank == 0) {
+    place.address = "127.0.0.2,127.0.0.1";
+    ok(peerbus_comm_join(&place, &options, &comm), "join");
+  } else {
+    constexpr std::array<std::uint64_t, 2> present{1, 2};
+    peerbus_comm* first = nullptr;
+    ok(peerbus_comm_with_vacancies(&place, present.data(), present.size(), &options, &first),
+       "with vacancies");
+    expect_equal(peerbus_comm_size(first), std::uint64_t{2}, "ranks");
+    while (comm == nullptr) {
+      ok(peerbus_comm_admit(first, &place, nullptr, &comm), "admit");
+      expect_equal(std::string{peerbus_comm_refusal(first)}, std::string{}, "refusal");
+    }
+    ok(peerbus_comm_destroy(&first), "destroy");
+  }
+  expect_equal(peerbus_comm_rank(comm), rank, "rank");
+  expect_equal(peerbus_comm_size(comm), std::uint64_t{3}, "ranks");
+  ok(peerbus_comm_barrier(comm, 0), "barrier");
+  ok(peerbus_comm_destroy(&comm), "destroy");
+}
 
-TEST_CASE("ranks of C take in another") {
+/// Calls `body(rank)` in three processes.
+template <class Body>
+void run_three(Body body) {
   std::array<pid_t, 3> children{};
   for (std::uint64_t rank = 0; rank < children.size(); ++rank) {
     children[rank] = ::fork();
     if (children[rank] != 0) continue;
     int status = 0;
     try {
-      grow(rank);
+      body(rank);
     } catch (const std::exception& problem) {
       std::fprintf(stderr, "rank %d: %s\n", static_cast<int>(rank), problem.what());
       status = 1;
@@ -172,6 +207,13 @@ TEST_CASE("ranks of C take in another") {
     CHECK(::waitpid(child, &status, 0) == child);
     CHECK(status == 0);
   }
+}
+
+}  // namespace
+
+TEST_CASE("ranks of C take in another") {
+  run_three(grow);
+  if (has_hosts) run_three(grow_over_tcp);
   peerbus_comm* comm = nullptr;
   CHECK(peerbus_comm_admit(nullptr, nullptr, nullptr, &comm) == PEERBUS_INVALID_ARGUMENT);
   CHECK(peerbus_comm_join(nullptr, nullptr, &comm) == PEERBUS_INVALID_ARGUMENT);

@@ -34,84 +34,33 @@
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "bootstrap/support.hpp"
-#include "fabric/support.hpp"
+#include "fabric/hosts_support.hpp"
 #include "support/survivors.hpp"
 
 namespace hosts_survivors_test {
 
 namespace {
 
-using peerbus::any_transport;
+using hosts_test::any_transport;
+using hosts_test::go_on;
+using hosts_test::over_fabric;
+using hosts_test::over_planes;
+using hosts_test::server;
+using hosts_test::transport_maker;
 using peerbus::errc;
 using peerbus::rank_id;
 using survivors::at;
 using survivors::victim;
-using exchange = peerbus::moe::exchange<any_transport, peerbus::codec::int8_per_token>;
 
 constexpr int killed = 128 + SIGKILL;
 
-any_transport over_fabric(peerbus::bootstrap& boot) { return any_transport{peerbus::fabric{boot}}; }
-any_transport over_planes(peerbus::bootstrap& boot) {
-  return any_transport{peerbus::planes<peerbus::unified_bus, peerbus::fabric>{boot}};
-}
-using transport_maker = any_transport (*)(peerbus::bootstrap&);
-
-/// What a rank serves with.
-struct server {
-  server(std::unique_ptr<peerbus::bootstrap> met, transport_maker make)
-      : boot{std::move(met)},
-        comm{make(*boot), {.timeout = std::chrono::minutes{1}}},
-        moe{comm, survivors::config, peerbus::codec::int8_per_token{}} {}
-
-  /// Rounds whose results an oracle checks.
-  void check_rounds() {
-    for (std::uint64_t round = 1; round <= 3; ++round) {
-      test::check_round(moe, survivors::scenario_of(comm.view(), moe.placement(), round),
-                        comm.rank());
-      comm.barrier();
-    }
-  }
-
-  std::unique_ptr<peerbus::bootstrap> boot;
-  peerbus::communicator<any_transport> comm;
-  exchange moe;
-};
-
 void die() { ::raise(SIGKILL); }
 
-/// The members that have ended.
-std::vector<rank_id> ended(const server& now) {
-  std::vector<rank_id> gone;
-  for (const rank_id rank : now.comm.view().members())
-    if (rank != now.comm.rank() && now.boot->members()->state(rank) != peerbus::rank_state::running)
-      gone.push_back(rank);
-  return gone;
-}
-
-/// Goes on without the ranks that have died. `end(where)` is called on the way. The connection to a
-/// rank that was killed before it had read all ends by a reset, which proves no death, but here
-/// nobody ends otherwise.
-template <class End>
-void go_on(std::unique_ptr<server>& now, transport_maker make, End end) {
-  bool vouches = false;
-  for (int tries = 0; tries < 20; ++tries) {
-    try {
-      end(at::agreement);
-      if (vouches)
-        now->comm.continue_without(ended(*now));
-      else
-        now->comm.continue_without_the_dead();
-      now = peerbus::survivors(now->comm, [&](std::unique_ptr<peerbus::bootstrap> met) {
-        end(at::resume);
-        return std::make_unique<server>(std::move(met), make);
-      });
-      return;
-    } catch (const peerbus::error& problem) {
-      if (problem.code() != errc::peer_dead && problem.code() != errc::unreachable) throw;
-      vouches = vouches || problem.code() == errc::unreachable;
-    }
-  }
-  test::fail("the ranks that live do not find each other");
+/// How a rank makes what it serves with.
+auto served_by(transport_maker make) {
+  return [make](std::unique_ptr<peerbus::bootstrap> met) {
+    return std::make_unique<server>(std::move(met), make);
+  };
 }
 
 /// Serves until `left` ranks are left, in rounds in which `end(where)` is called.
@@ -119,7 +68,7 @@ template <class End>
 void serve(std::unique_ptr<server> now, transport_maker make, std::size_t left, End end) {
   for (bool is_whole = true;;) {
     try {
-      if (!is_whole) go_on(now, make, end);
+      if (!is_whole) go_on(now, served_by(make), end);
       is_whole = true;
       now->check_rounds();
       if (now->comm.size() == left) return;
@@ -243,7 +192,7 @@ TEST_CASE("a rank that is stopped is not dead: a deadline ends the wait, and nam
                        [&] { now->comm.continue_without(std::vector{rank_id{2}}); });
     // Whoever decides that it is out kills it, by whatever started it.
     if (told->fetch_add(1) == 1) ::kill(stopped->load(), SIGKILL);
-    go_on(now, over_planes, [](at) {});
+    go_on(now, served_by(over_planes), [](at) {});
     test::expect_equal(now->comm.size(), 2U, "ranks");
     now->check_rounds();
   });

@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +20,7 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/local_admission_place.hpp>
 #include <peerbus/bootstrap/detail/newcomers.hpp>
 #include <peerbus/bootstrap/join_running.hpp>
 #include <peerbus/bootstrap/launch_settings.hpp>
@@ -307,8 +307,9 @@ TEST_CASE("a place that another process has") {
   run_two([](member& now, peerbus::admission&) {
     peerbus::launch_settings place = place_of(0);
     place.job += "/taken";
-    std::optional<peerbus::detail::newcomers> other;
-    if (now.comm.rank().index() == 0) other.emplace(now.comm.members(), place).open();
+    peerbus::detail::local_admission_place taken{place};
+    peerbus::detail::newcomers other{taken.calls(), capacity};
+    if (now.comm.rank().index() == 0) other.open();
     peerbus::admission door{now.comm, place};
     expect(!door.admit(made_with(64)), "nobody is taken in");
     expect(door.refusal().find("rank 0: system error: admission: another process listens") !=

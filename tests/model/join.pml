@@ -2,16 +2,16 @@
 //
 // Model of how the members of a running group take in a newcomer. It follows
 //   communicator/admission.ipp            admit: meet, make, all_have_made, confirm
-//   bootstrap/detail/newcomers.hpp        admit, require_all, welcome_all
+//   bootstrap/detail/rendezvous_host.hpp  how the host waits for all, and welcomes or refuses all
 //   bootstrap/join_running.{hpp,ipp}      the newcomer's side
 //
-// Who runs. Members 0 to MEMBERS - 1, of which 0 listens, and one newcomer, which has called. The members
-// know that it waits. They call at the place, where the host waits for them; it welcomes all, or refuses
-// all if one has ended. The welcomed make what they need in one allgather of the new group, and any may
-// fail to. Then the members gather what all have made, and take the new group if all could. Who takes
-// it calls `await_admission`, an allgather of the new group, and goes on whatever that brings. The newcomer is
-// a member once it has completed both allgathers; otherwise it calls again. Up to CRASHES processes die before any
-// step, and others learn of it later, each at a time of its own.
+// Who runs. Members 0 to MEMBERS - 1, of which 0 listens, and one newcomer, which waits. All know where to meet.
+// They call there, where the host waits for them; it welcomes all, or refuses all if one has ended. The
+// welcomed make what they need in one allgather of the new group, and any may fail to. Then the members
+// gather what all have made, and take the new group if all could. Who takes it calls `await_admission`, an
+// allgather of the new group, and goes on whatever that brings. The newcomer is a member once it has completed
+// both allgathers; otherwise it calls again. Up to CRASHES processes die before any step, and others learn of
+// it later, each at a time of its own.
 //
 // Taken as given: the members' gather is the one of gather.pml, so that all that come to its end have
 // everything or none has. Here whichever comes to an end first says which.
@@ -38,7 +38,7 @@
 
 bool crashed[ALL];
 bool ended[ALL * ALL];   // [observer, process]: seen by the observer
-bool called[MEMBERS];    // at the place
+bool called[ALL];        // at the place where all meet
 byte answer[ALL];        // of the host: welcome, or refused
 bool left[ALL];          // the new group: given up, or its process has ended
 bool gave[2 * ALL];      // in the two allgathers of the new group
@@ -126,8 +126,8 @@ proctype member(byte me) {
     // Waits for the others.
     p = 1;
     do
-    :: p == MEMBERS -> break
-    :: p < MEMBERS ->
+    :: p == ALL -> break
+    :: p < ALL ->
       if
       :: atomic { called[p] -> p++ }
 #ifndef BROKEN_WAITS_FOR_THE_DEAD
@@ -136,11 +136,6 @@ proctype member(byte me) {
       :: DIES
       fi
     od;
-    // The connection of a newcomer may have ended since it called.
-    if
-    :: ENDED(NEW) -> failed = true
-    :: true
-    fi;
     // Answers one after the other.
     p = 1;
     do
@@ -189,6 +184,10 @@ proctype newcomer(byte me) {
   byte p = 0;
   bool failed = false;
 
+  if
+  :: called[me] = true
+  :: DIES
+  fi;
   if
   :: answer[me] == WELCOME
   :: answer[me] == REFUSED -> goto again

@@ -23,6 +23,14 @@
 
 namespace peerbus {
 
+struct launch_settings;
+
+namespace detail {
+
+class admission_place;
+
+}  // namespace detail
+
 /// The relation between the address spaces of a group's ranks.
 enum class address_space {
   shared,   ///< a pointer of one rank is valid on all ranks
@@ -107,13 +115,34 @@ class bootstrap {
   [[nodiscard]] virtual std::shared_ptr<bulletin> messages() const noexcept { return nullptr; }
   /// Returns what each of some ranks gives, equally many bytes up to 1 024, in their order.
   using sharing = std::function<std::vector<std::byte>(std::span<const std::byte> own)>;
-  /// Makes a bootstrap of `ranks`, ascending, of which the caller is `member`, without the others
-  /// of this group and without its `allgather`. Collective among `ranks`, whose `share` carries
-  /// where they meet. Null if this bootstrap has no way of its own to do that.
-  /// Throws: `error` as `share`, and as the constructor of the bootstrap.
+  /// Makes a bootstrap of `ranks`, in their order, of which the caller is `member`, without the
+  /// others of this group and without its `allgather`. Collective among `ranks`, whose `share`
+  /// carries where they meet. Null if this bootstrap has no way of its own to do that. Throws:
+  /// `error` as `share`, and as the constructor of the bootstrap.
   [[nodiscard]] virtual std::unique_ptr<bootstrap> meet_again(const std::vector<rank_id>& ranks,
                                                               rank_id member, const sharing& share,
                                                               deadline until);
+  /// Returns the way in which processes come to this group whose bootstrap has one of its own, or
+  /// null if they come as to a group of one host. `place` names where they call.
+  [[nodiscard]] virtual std::shared_ptr<detail::admission_place> make_admission_place(
+      const launch_settings& place) const;
+  ///@{
+  /// The slots of a group that processes can join (communicator/admission.hpp), of which there are
+  /// `capacity()`. Each rank has a slot of its own, and ranks are in the order of their slots.
+  /// Where ranks are numbered anew when others have come or gone, they keep their slots.
+  [[nodiscard]] std::size_t capacity() const noexcept {
+    return slots_.empty() ? size() : capacity_;
+  }
+  [[nodiscard]] rank_id slot(rank_id rank) const noexcept {
+    return slots_.empty() ? rank : slots_[rank.index()];
+  }
+  ///@}
+  /// Sets `slot(rank)` of each rank, ascending, and `capacity()`, which they are below. For what
+  /// makes a group. All ranks set the same.
+  void set_slots(std::vector<rank_id> slots, std::size_t capacity) noexcept {
+    slots_ = std::move(slots);
+    capacity_ = capacity;
+  }
   /// Returns the work that `allgather` advances while it waits.
   [[nodiscard]] const std::shared_ptr<idle_work>& idle() const noexcept { return idle_; }
 
@@ -231,7 +260,9 @@ class bootstrap {
   std::vector<rank_id> near_ranks_;
   std::string rendezvous_address_;
   std::vector<rank_id> parent_ranks_;  ///< by rank; empty unless this is a subgroup
-  std::vector<rank_id> rest_;          ///< those of `go_on`; empty before
+  std::vector<rank_id> slots_;         ///< by rank; empty if they are the ranks
+  std::size_t capacity_ = 0;
+  std::vector<rank_id> rest_;  ///< those of `go_on`; empty before
   std::function<std::unique_ptr<bootstrap>(deadline)> meet_rest_;
   std::unique_ptr<bootstrap> of_the_rest_;  ///< made by `make_rest` when it is needed
 };

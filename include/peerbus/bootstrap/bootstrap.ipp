@@ -76,6 +76,11 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> bootstrap::meet_again(
   return nullptr;
 }
 
+PEERBUS_INLINE std::shared_ptr<detail::admission_place> bootstrap::make_admission_place(
+    const launch_settings& /*place*/) const {
+  return nullptr;
+}
+
 PEERBUS_INLINE std::unique_ptr<bootstrap> bootstrap::make_rest(
     const std::vector<rank_id>& /*ranks*/, rank_id /*member*/,
     const std::function<std::unique_ptr<bootstrap>(deadline until)>& meet, deadline until) {

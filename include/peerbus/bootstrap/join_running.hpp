@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -16,8 +17,14 @@ namespace peerbus {
 
 namespace detail {
 
-/// Calls at the place of a running group until it takes this process in, as `join_running` does.
+class admission_place;
+
+/// Calls a running group of `capacity` slots at `place` until it takes this process in for `slot`,
+/// as `join_running` does.
 /// Returns: a bootstrap of the group.
+std::unique_ptr<bootstrap> call_running_group(admission_place& place, std::size_t slot,
+                                              std::size_t capacity, deadline until);
+/// Calls a running group of this host.
 std::unique_ptr<bootstrap> call_running_group(const launch_settings& settings, deadline until);
 
 /// Returns how long this process waits once the group has begun to take it in: as long as `until`,
@@ -27,6 +34,24 @@ deadline until_admitted(deadline until);
 /// Waits until every rank of `boot` has built what it makes of it.
 /// Throws: `error` peer_dead, if a member gave it up; as `bootstrap::allgather`.
 void await_admission(bootstrap& boot, deadline until);
+
+/// Makes by `make` what a rank needs that `call()` has brought into a group, until all ranks of the
+/// group have it, as `join_running` does.
+template <class Call, class Make>
+[[nodiscard]] auto join_by(Call&& call, Make&& make, deadline until) {
+  using made = std::invoke_result_t<Make&, std::unique_ptr<bootstrap>>;
+  for (;;) {
+    try {
+      auto boot = call();
+      bootstrap& group = *boot;
+      made result = make(std::move(boot));
+      await_admission(group, until_admitted(until));
+      return result;
+    } catch (const error& problem) {
+      if (problem.code() != errc::peer_dead || until.expired()) throw;
+    }
+  }
+}
 
 }  // namespace detail
 
@@ -41,24 +66,13 @@ void await_admission(bootstrap& boot, deadline until);
 /// same order. It is called again if the members gave up, as another rank died meanwhile. `until`
 /// bounds the wait for the group.
 /// Returns: the object, once all members have one.
-/// Cost: one connection, seven allgathers, and what `make` costs.
+/// Cost: two connections, seven allgathers, and what `make` costs.
 /// Throws: `error` mismatch with the reason why the group refuses this process (the rank is there,
 /// two claim it, another size or build); timed_out if no group takes it in; what `make` throws.
 template <class Make>
 [[nodiscard]] auto join_running(const launch_settings& settings, Make&& make,
                                 deadline until = deadline::after(std::chrono::seconds{30})) {
-  using made = std::invoke_result_t<Make&, std::unique_ptr<bootstrap>>;
-  for (;;) {
-    try {
-      auto boot = detail::call_running_group(settings, until);
-      bootstrap& group = *boot;
-      made result = make(std::move(boot));
-      detail::await_admission(group, detail::until_admitted(until));
-      return result;
-    } catch (const error& problem) {
-      if (problem.code() != errc::peer_dead || until.expired()) throw;
-    }
-  }
+  return detail::join_by([&] { return detail::call_running_group(settings, until); }, make, until);
 }
 
 }  // namespace peerbus

@@ -21,6 +21,7 @@ namespace detail {
 
 class awaited_members;
 class star;
+class tcp_admission_place;
 class tcp_failure_detector;
 struct met_over_tcp;
 struct offered_place;
@@ -89,6 +90,10 @@ class tcp_bootstrap final : public bootstrap {
   [[nodiscard]] std::vector<contribution> allgather(contribution own_part, deadline until,
                                                     std::string_view doing) override;
   [[nodiscard]] std::shared_ptr<bulletin> messages() const noexcept override;
+  /// Ranks of a mesh let processes join that call a member over TCP. Another group has no way of
+  /// its own.
+  [[nodiscard]] std::shared_ptr<detail::admission_place> make_admission_place(
+      const launch_settings& place) const override;
   /// Meets over TCP, at an address of the first of `ranks`, as a mesh if this is one.
   [[nodiscard]] std::unique_ptr<bootstrap> meet_again(const std::vector<rank_id>& ranks,
                                                       rank_id member, const sharing& share,
@@ -106,11 +111,14 @@ class tcp_bootstrap final : public bootstrap {
 
   /// Returns what tells how `ranks` end while they are on their way to another group.
   [[nodiscard]] detail::awaited_members watch_members(const std::vector<rank_id>& ranks) const;
-  /// Meets `rank_count` ranks as `member` at `place`. `awaited` are the ranks, in their order.
-  [[nodiscard]] std::unique_ptr<bootstrap> meet_at(const detail::offered_place& place,
-                                                   rank_id member,
-                                                   const detail::awaited_members& awaited,
-                                                   std::size_t rank_count, deadline until) const;
+  friend class detail::tcp_admission_place;
+  /// Meets `rank_count` ranks as `member` at `place`, with what else `settings` say. `awaited` are
+  /// the ranks, in their order.
+  [[nodiscard]] static std::unique_ptr<bootstrap> meet_at(tcp_settings settings,
+                                                          const detail::offered_place& place,
+                                                          rank_id member,
+                                                          const detail::awaited_members& awaited,
+                                                          std::size_t rank_count, deadline until);
 
   [[nodiscard]] std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks,
                                                          rank_id member, deadline until) override;

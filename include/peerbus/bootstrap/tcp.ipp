@@ -27,6 +27,7 @@
 #include <peerbus/bootstrap/detail/star_leaf.hpp>
 #include <peerbus/bootstrap/detail/star_root.hpp>
 #include <peerbus/bootstrap/detail/state_page.hpp>
+#include <peerbus/bootstrap/detail/tcp_admission_place.hpp>
 #include <peerbus/bootstrap/detail/tcp_environment.hpp>
 #include <peerbus/bootstrap/detail/tcp_failure_detector.hpp>
 #include <peerbus/bootstrap/detail/tcp_mesh.hpp>
@@ -208,7 +209,7 @@ inline std::unique_ptr<bootstrap> tcp_bootstrap::make_subgroup(const std::vector
       settings.port = place.port;
       return detail::join_on_this_host(settings, until, awaited);
     }
-    return meet_at(place, member, awaited, ranks.size(), until);
+    return meet_at(settings_, place, member, awaited, ranks.size(), until);
   });
 }
 
@@ -220,12 +221,11 @@ inline detail::awaited_members tcp_bootstrap::watch_members(
   return {members(), ranks};
 }
 
-inline std::unique_ptr<bootstrap> tcp_bootstrap::meet_at(const detail::offered_place& place,
+inline std::unique_ptr<bootstrap> tcp_bootstrap::meet_at(tcp_settings settings,
+                                                         const detail::offered_place& place,
                                                          rank_id member,
                                                          const detail::awaited_members& awaited,
-                                                         std::size_t rank_count,
-                                                         deadline until) const {
-  tcp_settings settings = settings_;
+                                                         std::size_t rank_count, deadline until) {
   settings.rank = member.index();
   settings.local_rank.reset();
   settings.size = rank_count;
@@ -255,6 +255,15 @@ inline std::shared_ptr<bulletin> tcp_bootstrap::messages() const noexcept {
   return settings_.mesh ? news_ : nullptr;
 }
 
+inline std::shared_ptr<detail::admission_place> tcp_bootstrap::make_admission_place(
+    const launch_settings& place) const {
+  if (!settings_.mesh) return nullptr;
+  tcp_settings settings = settings_;
+  settings.port = place.port;
+  settings.job = place.job;
+  return std::make_shared<detail::tcp_admission_place>(settings);
+}
+
 inline std::unique_ptr<bootstrap> tcp_bootstrap::meet_again(const std::vector<rank_id>& ranks,
                                                             rank_id member, const sharing& share,
                                                             deadline until) {
@@ -266,7 +275,7 @@ inline std::unique_ptr<bootstrap> tcp_bootstrap::meet_again(const std::vector<ra
   const std::vector<std::byte> all = share(own);
   auto place = detail::offered_place::decode(std::span{all}.first(most_place_bytes));
   place.address.resize(::strnlen(place.address.data(), place.address.size()));
-  return meet_at(place, member, watch_members(ranks), ranks.size(), until);
+  return meet_at(settings_, place, member, watch_members(ranks), ranks.size(), until);
 }
 
 }  // namespace peerbus

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -82,10 +84,10 @@ class partial_bootstrap final : public bootstrap {
 PEERBUS_INLINE std::optional<error> objection_to_numbers(const bootstrap& met,
                                                          const std::vector<rank_id>& ranks_of_met,
                                                          std::size_t capacity) {
-  if (met.addresses() == address_space::shared || !met.passes_descriptors())
+  if (met.addresses() == address_space::shared || (!met.passes_descriptors() && !met.messages()))
     return error{errc::unsupported,
                  "with_vacancies: the ranks are threads or on several hosts, expected processes of "
-                 "one host"};
+                 "one host or ranks that met over TCP as a mesh (PEERBUS_MESH)"};
   if (ranks_of_met.size() != met.size())
     return error{errc::invalid_argument,
                  concat("with_vacancies: ", ranks_of_met.size(),
@@ -101,6 +103,33 @@ PEERBUS_INLINE std::optional<error> objection_to_numbers(const bootstrap& met,
   return std::nullopt;
 }
 
+/// Makes the ranks of `met`, which share no memory, ones with slots, numbered in their order.
+PEERBUS_INLINE std::unique_ptr<bootstrap> in_order_of_slots(std::unique_ptr<bootstrap> met,
+                                                            std::vector<rank_id> slots,
+                                                            std::size_t capacity, deadline until) {
+  std::vector<rank_id> order;
+  order.reserve(met->size());
+  for (const rank_id rank : all_ranks{met->size()}) order.push_back(rank);
+  std::sort(order.begin(), order.end(),
+            [&](rank_id a, rank_id b) { return slots[a.index()] < slots[b.index()]; });
+  if (!std::is_sorted(order.begin(), order.end())) {
+    const auto share = [&](std::span<const std::byte> own) {
+      const auto given = met->allgather({{own.begin(), own.end()}, {}}, until, "order of slots");
+      std::vector<std::byte> all;
+      for (const rank_id rank : order) {
+        const auto& bytes = given[rank.index()].bytes;
+        all.insert(all.end(), bytes.begin(), bytes.end());
+      }
+      return all;
+    };
+    const auto place = std::find(order.begin(), order.end(), met->rank()) - order.begin();
+    met = met->meet_again(order, rank_id{static_cast<std::size_t>(place)}, share, until);
+    std::sort(slots.begin(), slots.end());
+  }
+  met->set_slots(std::move(slots), capacity);
+  return met;
+}
+
 }  // namespace detail
 
 PEERBUS_INLINE std::unique_ptr<bootstrap> with_vacancies(std::unique_ptr<bootstrap> met,
@@ -110,6 +139,8 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> with_vacancies(std::unique_ptr<bootstr
                           declared{"the numbers", detail::describe_ranks(ranks_of_met)}};
   agree(*met, "with_vacancies", values, until,
         detail::objection_to_numbers(*met, ranks_of_met, capacity));
+  if (met->messages())
+    return detail::in_order_of_slots(std::move(met), ranks_of_met, capacity, until);
   return std::make_unique<detail::partial_bootstrap>(std::move(met), ranks_of_met, capacity, until);
 }
 

@@ -11,6 +11,7 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/join_running.hpp>
 #include <peerbus/bootstrap/launch_settings.hpp>
+#include <peerbus/bootstrap/tcp_settings.hpp>
 #include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -20,17 +21,19 @@ namespace peerbus {
 
 namespace detail {
 
+class admission_place;
 class newcomers;
 
 }  // namespace detail
 
 /// Takes processes into a running group that call `join_running`: in place of ranks that are gone,
 /// or that were never there (bootstrap/with_vacancies.hpp). The number of ranks that a group may
-/// have is its size, fixed at its start. The lowest living member listens for them, so that any may
+/// have is fixed at its start. The lowest living member listens for them, so that any may
 /// die.
 ///
 /// The group goes on in new memory: members and newcomers make a bootstrap together, and on it the
-/// communicators and exchanges that they need. The ranks keep their numbers. Until all have made
+/// communicators and exchanges that they need. The ranks keep their numbers, or in a mesh over TCP
+/// their slots (`bootstrap::slot`), by which they are numbered anew. Until all have made
 /// them, the old ones stay as they are, and if anything fails they go on to be used. Keep one
 /// admission as long as its communicator is used: newcomers wait at it between its calls.
 ///
@@ -45,10 +48,14 @@ class newcomers;
 /// Threads: those of `rank_group`'s collectives.
 class admission {
  public:
+  ///@{
   /// Members of `group`, which outlives this, give the same `place`: `address`, `port` and `job`
-  /// say where newcomers call. Its other members are not used.
-  /// Throws: `error` invalid_argument for a group of more than `most_ranks`.
+  /// say where newcomers call. Its other members are not used. Ranks that met over TCP as a mesh
+  /// listen at `port` of the host of the member, with the secret by which they met.
+  /// Throws: `error` invalid_argument for a group of more than `most_ranks`; system.
   admission(rank_group& group, launch_settings place);
+  admission(rank_group& group, const tcp_settings& place);
+  ///@}
   admission(const admission&) = delete;
   admission& operator=(const admission&) = delete;
   ~admission();
@@ -61,8 +68,8 @@ class admission {
   /// returns an object that owns it. It is collective among the members and the newcomers.
   /// Returns: the object, or nothing if nobody waits, if a rank could not make it, or if no process
   /// can listen at the place; `refusal()` then has the reason. The same on all members.
-  /// Cost: if nobody waits, one `gather_in_view`. Else a meeting of the ranks as by
-  /// `environment_bootstrap`, and what `make` costs.
+  /// Cost: if nobody waits, one `gather_in_view`. Else another one, a meeting of the ranks as by
+  /// `environment_bootstrap`, three allgathers, and what `make` costs.
   /// Throws: `error` as `rank_group::gather_in_view`, if a member dies before all could decide:
   /// then continue without it; mismatch if members give different places.
   template <class Make>
@@ -90,8 +97,13 @@ class admission {
 
  private:
   [[nodiscard]] bool is_host() const noexcept;
-  /// Agrees on who waits. Returns whether anybody does.
+  [[nodiscard]] std::size_t capacity() const noexcept;
+  /// Agrees on who waits, and where all meet. Returns whether anybody waits.
   [[nodiscard]] bool is_anybody_waiting(deadline until);
+  /// Agrees on the slots of those who wait.
+  void agree_on_newcomers(deadline until);
+  /// Agrees on where all meet.
+  void agree_on_place(deadline until);
   /// Meets the other members and those who wait.
   [[nodiscard]] std::unique_ptr<bootstrap> meet(deadline until);
   /// Returns whether no member has an objection.
@@ -99,12 +111,15 @@ class admission {
   /// Tells the newcomers that they are members.
   void confirm(bootstrap& met, deadline until);
 
-  struct waiting_state;
+  struct meeting;
+  /// Tells those who wait where all meet, on the member that listens.
+  static void tell_newcomers(meeting& now);
 
   rank_group* group_;
   launch_settings place_;
-  std::unique_ptr<detail::newcomers> newcomers_;
-  std::unique_ptr<waiting_state> now_;  ///< of the `admit` that is under way
+  std::shared_ptr<detail::admission_place> way_;
+  std::unique_ptr<detail::newcomers> newcomers_;  ///< on a member that listens
+  std::unique_ptr<meeting> now_;                  ///< of the `admit` that is under way
   std::string refusal_;
 };
 

@@ -11,15 +11,14 @@
 #include <string_view>
 #include <vector>
 
+#include <peerbus/bootstrap/detail/admission_notice.hpp>
+#include <peerbus/bootstrap/detail/admission_place.hpp>
+#include <peerbus/bootstrap/detail/answers.hpp>
 #include <peerbus/bootstrap/detail/awaited_members.hpp>
-#include <peerbus/bootstrap/detail/hello.hpp>
-#include <peerbus/bootstrap/detail/local_rendezvous.hpp>
+#include <peerbus/bootstrap/detail/connection.hpp>
+#include <peerbus/bootstrap/detail/local_admission_place.hpp>
 #include <peerbus/bootstrap/detail/newcomers.hpp>
-#include <peerbus/bootstrap/detail/rendezvous.hpp>
-#include <peerbus/bootstrap/detail/rendezvous_joiner.hpp>
-#include <peerbus/bootstrap/detail/running_group.hpp>
-#include <peerbus/bootstrap/detail/star_root.hpp>
-#include <peerbus/bootstrap/detail/state_page.hpp>
+#include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/communicator/admission.hpp>
 #include <peerbus/communicator/verdict.hpp>
 #include <peerbus/core/fnv_hash.hpp>
@@ -28,21 +27,25 @@
 
 namespace peerbus {
 
-/// The agreement at the beginning of `admit`: who joins, and by which numbers the members call.
-struct admission::waiting_state {
-  detail::hello::process_id process;              ///< of this member's call at the place
-  std::vector<bool> joining;                      ///< [ranks]
-  std::vector<detail::newcomers::member> others;  ///< the members but the one that admits
+/// The agreement at the beginning of `admit`: who joins, and where all meet.
+struct admission::meeting {
+  std::vector<bool> joining;  ///< [slots]
+  detail::admission_notice notice;
+  std::vector<detail::connection> links;  ///< to those that join, on the member that listens
 };
 
 PEERBUS_INLINE admission::admission(rank_group& group, launch_settings place)
     : group_{&group}, place_{std::move(place)} {
-  if (group.size() > most_ranks)
-    throw error{errc::invalid_argument, detail::concat("admission: a group of ", group.size(),
+  if (capacity() > most_ranks)
+    throw error{errc::invalid_argument, detail::concat("admission: a group of ", capacity(),
                                                        " ranks, expected at most ", most_ranks)};
-  place_.rank = group.rank().index();
-  place_.size = group.size();
+  way_ = group.boot().make_admission_place(place_);
+  if (!way_) way_ = std::make_shared<detail::local_admission_place>(place_);
 }
+
+PEERBUS_INLINE admission::admission(rank_group& group, const tcp_settings& place)
+    : admission{group,
+                launch_settings{.address = place.address, .port = place.port, .job = place.job}} {}
 
 PEERBUS_INLINE admission::~admission() = default;
 
@@ -50,32 +53,51 @@ PEERBUS_INLINE bool admission::is_host() const noexcept {
   return group_->view().members().front() == group_->rank();
 }
 
+PEERBUS_INLINE std::size_t admission::capacity() const noexcept {
+  return group_->boot().capacity();
+}
+
 PEERBUS_INLINE bool admission::is_anybody_waiting(deadline until) {
   refusal_.clear();
+  now_ = std::make_unique<meeting>();
+  agree_on_newcomers(until);
+  const auto& joining = now_->joining;
+  if (!refusal_.empty() || std::find(joining.begin(), joining.end(), true) == joining.end())
+    return false;
+  agree_on_place(until);
+  return refusal_.empty();
+}
+
+PEERBUS_INLINE void admission::agree_on_newcomers(deadline until) {
   const group_view& view = group_->view();
-  now_ = std::make_unique<waiting_state>();
-  now_->process = detail::hello::make_process_id();
-  now_->joining.resize(group_->size());
+  const bootstrap& boot = group_->boot();
+  now_->joining.resize(capacity());
   const auto objection = objection_of("those that wait", [&] {
     if (!is_host()) return;
-    if (!newcomers_) newcomers_ = std::make_unique<detail::newcomers>(group_->members(), place_);
+    if (!newcomers_) newcomers_ = std::make_unique<detail::newcomers>(way_->calls(), capacity());
     newcomers_->open();
-    newcomers_->hear({}, view.gone());
-    now_->joining = newcomers_->waiting(view.gone());
+    std::vector<bool> is_taken(capacity());
+    std::vector<bool> is_vacant(capacity(), true);
+    for (const rank_id rank : view.members()) {
+      const std::size_t slot = boot.slot(rank).index();
+      is_vacant[slot] = false;
+      is_taken[slot] =
+          rank == group_->rank() || group_->members()->state(rank) == rank_state::running;
+    }
+    newcomers_->hear(is_taken);
+    now_->joining = newcomers_->waiting(is_vacant);
   });
-  // Wire form: how the member fared, a hash of its place, the number of its call there, then a bit
-  // for each rank that waits.
+  // Wire form: how the member fared, a hash of its place, then a bit for each slot that is wanted.
   struct head {
     detail::verdict fared;
     std::uint64_t place = 0;
-    detail::hello::process_id process{};
   };
   detail::fnv_hash place;
   place.add_text(place_.address);
   place.add_text(place_.job);
   place.add(place_.port);
-  const head mine{detail::verdict{objection}, place.value(), now_->process};
-  std::vector<std::byte> own(sizeof mine + (group_->size() + 7) / 8);
+  const head mine{detail::verdict{objection}, place.value()};
+  std::vector<std::byte> own(sizeof mine + (now_->joining.size() + 7) / 8);
   std::memcpy(own.data(), &mine, sizeof mine);
   for (std::size_t i = 0; i < now_->joining.size(); ++i)
     if (now_->joining[i]) own[sizeof mine + i / 8] |= std::byte{1} << i % 8;
@@ -91,30 +113,66 @@ PEERBUS_INLINE bool admission::is_anybody_waiting(deadline until) {
                                  view.members().front(), ", expected the same")};
     if (theirs.fared.code() != errc::ok && refusal_.empty())
       refusal_ = theirs.fared.describe(view.members()[i]);
-    if (i != 0) now_->others.push_back({view.members()[i], theirs.process});
   }
-  if (!refusal_.empty()) return false;
   for (std::size_t i = 0; i < now_->joining.size(); ++i)
     now_->joining[i] = (all[sizeof mine + i / 8] >> i % 8 & std::byte{1}) != std::byte{};
-  return std::find(now_->joining.begin(), now_->joining.end(), true) != now_->joining.end();
+}
+
+PEERBUS_INLINE void admission::agree_on_place(deadline until) {
+  const group_view& view = group_->view();
+  detail::admission_notice& notice = now_->notice;
+  for (const rank_id member : view.members()) notice.slots.push_back(group_->boot().slot(member));
+  for (std::size_t slot = 0; slot < now_->joining.size(); ++slot)
+    if (now_->joining[slot]) notice.slots.emplace_back(slot);
+  const auto objection = objection_of("a place to meet", [&] {
+    if (!is_host()) return;
+    now_->links = newcomers_->take(now_->joining);
+    notice.place = way_->offer();
+  });
+  // Wire form: how the member fared, and the place, filled up with zeros.
+  constexpr std::size_t most_place_bytes = 512;
+  const detail::verdict mine{objection};
+  std::vector<std::byte> own(sizeof mine);
+  std::memcpy(own.data(), &mine, sizeof mine);
+  const auto offered = notice.place.encode();
+  own.insert(own.end(), offered.begin(), offered.end());
+  own.resize(sizeof mine + most_place_bytes);
+  const auto all = group_->gather_in_view("admission: where to meet", own, until);
+  detail::verdict of_host;
+  std::memcpy(&of_host, all.data(), sizeof of_host);
+  if (of_host.code() != errc::ok) {
+    refusal_ = of_host.describe(view.members().front());
+    return;
+  }
+  if (is_host()) return;  // Its place keeps the port.
+  auto& place = notice.place;
+  place =
+      detail::offered_place::decode(std::span{all}.subspan(sizeof of_host).first(most_place_bytes));
+  place.address.resize(::strnlen(place.address.data(), place.address.size()));
 }
 
 PEERBUS_INLINE std::unique_ptr<bootstrap> admission::meet(deadline until) {
-  const rank_id own = group_->rank();
-  const group_view& view = group_->view();
-  if (is_host()) {
-    auto met = newcomers_->admit(own, now_->others, view.gone(), now_->joining, until);
-    return detail::meet_in_places(met.ranks, 0, group_->size(), met.states,
-                                  std::make_unique<detail::star_root>(std::move(met.links)), until);
-  }
-  // It is the member that admits which is watched, not rank 0.
-  constexpr std::chrono::hours without_limit{24};
-  detail::local_rendezvous_place place{detail::place_to_join(place_)};
-  detail::rendezvous ours{own.index(), group_->size(), until};
-  ours.members = {group_->members(), {view.members().front()}, without_limit};
-  ours.host = "the member that admits";
-  return detail::meet_running_group(detail::rendezvous_joiner{place, ours, now_->process}.join(1),
-                                    own, group_->size(), until);
+  // Whatever happens, those that join learn by the end of their connections that it is over.
+  const std::unique_ptr<meeting> now = std::move(now_);
+  if (is_host()) tell_newcomers(*now);
+  const auto members = group_->view().members();
+  const auto has_ended = [&](rank_id place) {
+    if (place.index() < members.size())
+      return group_->members()->state(members[place.index()]) != rank_state::running;
+    return now->links[place.index() - members.size()].has_ended();
+  };
+  return now->notice.meet(*way_, group_->boot().slot(group_->rank()), capacity(),
+                          detail::awaited_members{has_ended}, until);
+}
+
+PEERBUS_INLINE void admission::tell_newcomers(meeting& now) {
+  const auto body = now.notice.encode();
+  const detail::welcome answer{body, {}};
+  for (detail::connection& link : now.links)
+    // A process that does not take it counts as one that has ended.
+    if (objection_of("a newcomer",
+                     [&] { answer.send(link, deadline::after(std::chrono::seconds{1})); }))
+      link.hang_up();
 }
 
 PEERBUS_INLINE bool admission::all_have_made(const std::optional<error>& objection,

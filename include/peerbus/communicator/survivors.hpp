@@ -19,6 +19,7 @@ namespace peerbus {
 /// Makes a bootstrap of the ranks in the view of `group`, numbered 0, 1 and so on in their order.
 /// They are processes. Collective among them. A communicator over it is one without the ranks that
 /// are gone, for new windows and all that is built on windows. Ranks of a later view make another.
+/// Ranks keep their slots (`bootstrap::slot`), so that processes may join the group that it is of.
 /// Ranks that met over TCP as a mesh do so again, at the first one that lives. If another rank dies
 /// meanwhile, some ranks may get a bootstrap, and others peer_dead.
 /// Cost: two rounds of signals or messages, then that of meeting by `environment_bootstrap` or

@@ -19,13 +19,12 @@
 
 namespace peerbus {
 
-PEERBUS_INLINE std::unique_ptr<bootstrap> survivors(rank_group& group,
-                                                    std::optional<deadline> until) {
-  if (group.are_threads())
-    throw error{errc::unsupported, "survivors: the ranks are threads, expected processes"};
-  const deadline limit = until.value_or(group.default_deadline());
-  const auto view_members = group.view().members();
-  const std::vector<rank_id> members{view_members.begin(), view_members.end()};
+namespace detail {
+
+/// Meets the other members of the view of `group`, as `survivors` does.
+PEERBUS_INLINE std::unique_ptr<bootstrap> meet_survivors(rank_group& group,
+                                                         const std::vector<rank_id>& members,
+                                                         deadline limit) {
   const std::size_t place = group.view().place_of(group.rank());
   const auto share = [&](std::span<const std::byte> own) {
     return group.gather_in_view("survivors", own, limit);
@@ -34,7 +33,7 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> survivors(rank_group& group,
   // The first rank offers a place with a random name.
   std::array<char, 32> name{};
   if (place == 0) {
-    const std::string digits = detail::draw_digits();
+    const std::string digits = draw_digits();
     std::copy_n(digits.begin(), std::min(digits.size(), name.size()), name.begin());
   }
   const auto names = share(std::as_bytes(std::span{name}));
@@ -44,7 +43,23 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> survivors(rank_group& group,
   settings.address.assign(reinterpret_cast<const char*>(names.data()), name.size());
   // Each of them sees by itself how the others end.
   constexpr std::chrono::hours without_limit{24};
-  return detail::join_on_this_host(settings, limit, {group.members(), members, without_limit});
+  return join_on_this_host(settings, limit, {group.members(), members, without_limit});
+}
+
+}  // namespace detail
+
+PEERBUS_INLINE std::unique_ptr<bootstrap> survivors(rank_group& group,
+                                                    std::optional<deadline> until) {
+  if (group.are_threads())
+    throw error{errc::unsupported, "survivors: the ranks are threads, expected processes"};
+  const auto view_members = group.view().members();
+  const std::vector<rank_id> members{view_members.begin(), view_members.end()};
+  auto met = detail::meet_survivors(group, members, until.value_or(group.default_deadline()));
+  std::vector<rank_id> slots;
+  slots.reserve(members.size());
+  for (const rank_id member : members) slots.push_back(group.boot().slot(member));
+  met->set_slots(std::move(slots), group.boot().capacity());
+  return met;
 }
 
 }  // namespace peerbus

@@ -157,15 +157,29 @@ Settings settings_of(const peerbus_place& place) {
 
 /// Returns the settings of ranks of one host that `place` gives.
 launch_settings settings_of_host(const peerbus_place& place) {
-  require(place.port <= 65535, "place.port is above 65535");
-  require(place.secret == nullptr && place.host == nullptr,
-          "place.secret or place.host is set, expected NULL: the ranks are on one host");
   auto settings = settings_of<launch_settings>(place);
   settings.local_rank = place.rank;
   return settings;
 }
-launch_settings read_place_of_host(const peerbus_place* place) {
-  return settings_of_host(read_struct(place, "place", offsetof(peerbus_place, secret)));
+
+/// Returns the place of a call, whose members are in range.
+/// Throws: `error` invalid_argument.
+peerbus_place read_place(const peerbus_place* place) {
+  const auto given = read_struct(place, "place", offsetof(peerbus_place, secret));
+  require(given.port <= 65535, "place.port is above 65535");
+  require(given.secret == nullptr || *given.secret != 0,
+          "place.secret is empty, expected 16 bytes or more, or NULL for ranks of one host");
+  require(given.secret != nullptr || given.host == nullptr,
+          "place.host needs place.secret, by which ranks of several hosts meet");
+  return given;
+}
+
+/// Returns the settings of ranks of several hosts that `place` gives, whose secret is set.
+peerbus::tcp_settings settings_of_hosts(const peerbus_place& place) {
+  auto settings = settings_of<peerbus::tcp_settings>(place);
+  settings.host = host_of(place.host);
+  settings.secret = place.secret;
+  return settings;
 }
 
 /// Returns the rank of a number. One that does not exist stays one.
@@ -288,18 +302,8 @@ peerbus_code peerbus_comm_at(const peerbus_place* place, const peerbus_comm_opti
                              peerbus_comm** comm) {
   const auto read = [&] { return read_comm_options(options); };
   return make_comm(comm, read, [&](peerbus::deadline until) {
-    const auto given = read_struct(place, "place", offsetof(peerbus_place, secret));
-    require(given.port <= 65535, "place.port is above 65535");
-    require(given.secret == nullptr || *given.secret != 0,
-            "place.secret is empty, expected 16 bytes or more, or NULL for ranks of one host");
-    if (given.secret != nullptr) {
-      auto of_hosts = settings_of<peerbus::tcp_settings>(given);
-      of_hosts.host = host_of(given.host);
-      of_hosts.secret = given.secret;
-      return load(tcp_module).meet(of_hosts, until);
-    }
-    require(given.host == nullptr,
-            "place.host needs place.secret, by which ranks of several hosts meet");
+    const auto given = read_place(place);
+    if (given.secret != nullptr) return load(tcp_module).meet(settings_of_hosts(given), until);
     return std::unique_ptr<peerbus::bootstrap>{
         std::make_unique<peerbus::environment_bootstrap>(settings_of_host(given), until)};
   });
@@ -487,19 +491,26 @@ peerbus_code peerbus_comm_with_vacancies(const peerbus_place* place, const uint6
                                          peerbus_comm** comm) {
   const auto read = [&] { return read_comm_options(options); };
   return make_comm(comm, read, [&](peerbus::deadline until) {
-    auto settings = read_place_of_host(place);
+    auto given = read_place(place);
     require(ranks != nullptr && count != 0, "ranks is NULL or count is 0");
-    require(count <= settings.size, "count is above place.size");
+    require(count <= given.size, "count is above place.size");
     const std::uint64_t* const end = ranks + count;
-    const auto* const own = std::find(ranks, end, settings.rank);
+    const auto* const own = std::find(ranks, end, given.rank);
     require(own != end && std::is_sorted(ranks, end) && std::adjacent_find(ranks, end) == end &&
-                *(end - 1) < settings.size,
+                *(end - 1) < given.size,
             "ranks are not ascending, below place.size and with place.rank among them");
-    const std::size_t capacity = std::exchange(settings.size, count);
-    settings.rank = static_cast<std::size_t>(own - ranks);
-    return peerbus::with_vacancies(
-        std::make_unique<peerbus::environment_bootstrap>(settings, until),
-        std::vector<peerbus::rank_id>(ranks, end), capacity, until);
+    const std::size_t capacity = std::exchange(given.size, count);
+    given.rank = static_cast<std::uint64_t>(own - ranks);
+    std::unique_ptr<peerbus::bootstrap> met;
+    if (given.secret != nullptr) {
+      auto settings = settings_of_hosts(given);
+      settings.mesh = true;
+      met = load(tcp_module).meet(settings, until);
+    } else {
+      met = std::make_unique<peerbus::environment_bootstrap>(settings_of_host(given), until);
+    }
+    return peerbus::with_vacancies(std::move(met), std::vector<peerbus::rank_id>(ranks, end),
+                                   capacity, until);
   });
 }
 
@@ -509,12 +520,18 @@ peerbus_code peerbus_comm_admit(peerbus_comm* parent, const peerbus_place* place
     require_result(comm, "comm");
     group* members = nullptr;
     const peerbus_comm_options given = read_part_options(parent, options, members);
-    const auto settings = read_place_of_host(place);
-    auto made = members->admission_at(settings).admit(
-        [&](std::unique_ptr<peerbus::bootstrap> boot) {
-          return std::make_unique<peerbus_comm>(std::make_shared<group>(std::move(boot), given));
-        },
-        rendezvous_deadline(given));
+    const auto where = read_place(place);
+    require(where.secret == nullptr || members->boot().messages() != nullptr,
+            "place.secret is set, and the ranks share memory on one host: expected NULL, or a mesh "
+            "over "
+            "TCP with another transport than unified_bus");
+    auto made = members->admission_at(settings_of_host(where))
+                    .admit(
+                        [&](std::unique_ptr<peerbus::bootstrap> boot) {
+                          return std::make_unique<peerbus_comm>(
+                              std::make_shared<group>(std::move(boot), given));
+                        },
+                        rendezvous_deadline(given));
     if (!made) return;
     members->stop_counting();
     *comm = made->release();
@@ -530,14 +547,24 @@ peerbus_code peerbus_comm_join(const peerbus_place* place, const peerbus_comm_op
   return guarded([&] {
     require_result(comm, "comm");
     const auto given = read_comm_options(options);
-    *comm = peerbus::join_running(
-                read_place_of_host(place),
-                [&](std::unique_ptr<peerbus::bootstrap> boot) {
-                  return std::make_unique<peerbus_comm>(
-                      std::make_shared<group>(std::move(boot), given));
-                },
-                rendezvous_deadline(given))
-                .release();
+    const auto where = read_place(place);
+    const auto make = [&](std::unique_ptr<peerbus::bootstrap> boot) {
+      return std::make_unique<peerbus_comm>(std::make_shared<group>(std::move(boot), given));
+    };
+    const auto until = rendezvous_deadline(given);
+    if (where.secret == nullptr) {
+      *comm = peerbus::join_running(settings_of_host(where), make, until).release();
+      return;
+    }
+    using made = std::unique_ptr<peerbus_comm>;
+    const auto joined = load(tcp_module)
+                            .join(
+                                settings_of_hosts(where),
+                                [&](std::unique_ptr<peerbus::bootstrap> boot) {
+                                  return std::make_shared<made>(make(std::move(boot)));
+                                },
+                                until);
+    *comm = std::static_pointer_cast<made>(joined)->release();
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -30,11 +31,16 @@ struct module {
   /// That of the library and of the module must be equal. It changes with these structures.
   static constexpr std::uint64_t expected_build = std::uint64_t{PEERBUS_VERSION_MAJOR} << 40 |
                                                   std::uint64_t{PEERBUS_VERSION_MINOR} << 32 |
-                                                  std::uint64_t{PEERBUS_VERSION_PATCH} << 24 | 2;
+                                                  std::uint64_t{PEERBUS_VERSION_PATCH} << 24 | 3;
   std::uint64_t build = expected_build;
 
   std::unique_ptr<bootstrap> (*meet)(const tcp_settings& settings, deadline until) = nullptr;
   std::unique_ptr<bootstrap> (*meet_by_environment)(deadline until) = nullptr;
+  /// Does as `join_running`, for objects of any type.
+  std::shared_ptr<void> (*join)(
+      const tcp_settings& settings,
+      const std::function<std::shared_ptr<void>(std::unique_ptr<bootstrap>)>& make,
+      deadline until) = nullptr;
   ///@{
   /// Makes a transport, and sets `device` to a description of its device; of planes whose ranks are
   /// all near, to nothing.

@@ -261,11 +261,14 @@ class Communicator(c.Object, Collectives):
 
     @classmethod
     def join(cls, rank, size, port=0, job=None, timeout=None, meet_timeout=None, *, address=None,
-             transport="automatic"):
-        """Returns a communicator of a group that runs already on this host, in which this process becomes
+             transport="automatic", secret=None, host=None):
+        """Returns a communicator of a group that runs already, in which this process becomes
         `rank`, in place of one that is gone or was never there. Waits until its members `admit` it, with
-        the same `port`, `job` and `address`. Raises `Error` with the reason if they refuse it."""
-        place = c.Place(rank=rank, size=size, port=port, job=c.text(job), address=c.text(address))
+        the same `port`, `job` and `address`. If they met over TCP, `secret` is theirs, `rank` is a slot,
+        and `address` has the hosts where their lowest rank may be, with commas between them. Raises
+        `Error` with the reason if they refuse it."""
+        place = c.Place(rank=rank, size=size, port=port, job=c.text(job), address=c.text(address),
+                        secret=c.text(secret), host=c.text(host))
         options = c.CommOptions(timeout_ns=c.nanoseconds(timeout), meet_timeout_ns=c.nanoseconds(meet_timeout),
                                 transport=c.place("transport", transport, TRANSPORTS))
         return cls._of(c.make("comm", c.lib.peerbus_comm_join, ctypes.byref(place), ctypes.byref(options)))

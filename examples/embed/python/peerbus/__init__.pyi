@@ -153,7 +153,8 @@ class Communicator(Collectives):
     @classmethod
     def join(cls, rank: int, size: int, port: int = 0, job: Optional[str] = None,
              timeout: Optional[float] = None, meet_timeout: Optional[float] = None, *,
-             address: Optional[str] = None, transport: str = 'automatic') -> Communicator: ...
+             address: Optional[str] = None, transport: str = 'automatic', secret: Optional[str] = None,
+             host: Optional[str] = None) -> Communicator: ...
     def admit(self, port: int = 0, job: Optional[str] = None, timeout: Optional[float] = None, *,
               address: Optional[str] = None) -> Optional[Communicator]: ...
     @property

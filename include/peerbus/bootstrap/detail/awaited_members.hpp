@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -13,40 +14,41 @@
 
 namespace peerbus::detail {
 
-/// The members of a subgroup, as their parent sees them while they are on their way to the
-/// subgroup's rendezvous. In a rendezvous without a parent there is nothing to see.
-///
-/// Rank 0 of the parent passes on who has ended. Once it has ended itself, a member may end unseen.
-/// All members are on their way by then, so they are awaited for a limited time only.
+/// The ranks of a rendezvous, as others see them while they are on their way to it. In a rendezvous
+/// of ranks that nothing connects yet there is nothing to see.
 class awaited_members {
  public:
   /// The time that members have to come after rank 0 of the parent has ended.
   static constexpr std::chrono::seconds most_time_unseen{10};
 
   awaited_members() = default;
-  /// `in_parent` are the members' numbers in the parent, in the order of their numbers in the
-  /// subgroup.
+  /// The members of a subgroup, as their parent sees them. `in_parent` are the members' numbers in
+  /// the parent, in the order of their numbers in the subgroup.
+  ///
+  /// Rank 0 of the parent passes on who has ended. Once it has ended itself, a member may end
+  /// unseen. All members are on their way by then, so they are awaited for a limited time only.
   awaited_members(std::shared_ptr<const membership> parent, std::vector<rank_id> in_parent,
                   deadline::clock::duration time_unseen = most_time_unseen)
-      : parent_{std::move(parent)}, ranks_{std::move(in_parent)}, time_unseen_{time_unseen} {}
+      : has_ended_{[parent = std::move(parent), ranks = std::move(in_parent), time_unseen,
+                    unseen_until = std::optional<deadline>{}](rank_id member) mutable {
+          if (parent->state(ranks[member.index()]) != rank_state::running) return true;
+          if (parent->state(rank_id{0}) == rank_state::running) return false;
+          if (!unseen_until) unseen_until = deadline::after(time_unseen);
+          return unseen_until->expired();
+        }} {}
+  /// Members of whom `has_ended(member)` tells whether they have ended.
+  explicit awaited_members(std::function<bool(rank_id member)> has_ended)
+      : has_ended_{std::move(has_ended)} {}
 
-  /// Returns whether there is a parent that reports how members end.
-  [[nodiscard]] bool are_watched() const noexcept { return parent_ != nullptr; }
-  /// Returns whether `member`, a number in the subgroup, has ended, or must be taken to have ended.
+  /// Returns whether the end of a member on its way is seen.
+  [[nodiscard]] bool are_watched() const noexcept { return static_cast<bool>(has_ended_); }
+  /// Returns whether `member`, a number in the rendezvous, has ended, or must be taken to have
+  /// ended.
   /// Cost: at most two system calls.
-  [[nodiscard]] bool has_ended(rank_id member) noexcept {
-    if (!are_watched()) return false;
-    if (parent_->state(ranks_[member.index()]) != rank_state::running) return true;
-    if (parent_->state(rank_id{0}) == rank_state::running) return false;
-    if (!unseen_until_) unseen_until_ = deadline::after(time_unseen_);
-    return unseen_until_->expired();
-  }
+  [[nodiscard]] bool has_ended(rank_id member) { return are_watched() && has_ended_(member); }
 
  private:
-  std::shared_ptr<const membership> parent_;
-  std::vector<rank_id> ranks_;
-  deadline::clock::duration time_unseen_{};
-  std::optional<deadline> unseen_until_;
+  std::function<bool(rank_id member)> has_ended_;
 };
 
 }  // namespace peerbus::detail

@@ -23,7 +23,7 @@ struct rendezvous {
   deadline until;
   /// The time from the start to the deadline, for messages.
   deadline::clock::duration span = until.remaining();
-  /// The ranks of a subgroup, if one meets.
+  /// The ranks, if something tells how they end on their way.
   awaited_members members{};
   /// Who listens at the place, for messages.
   std::string_view host = "rank 0";

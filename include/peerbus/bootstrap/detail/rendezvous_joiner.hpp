@@ -109,6 +109,7 @@ class rendezvous_joiner {
     if (was_ours_ && number == ECONNREFUSED)
       throw error{errc::peer_dead, concat(describe_rank_0(), " hung up on rank ", ours_.rank,
                                           ": it died, or its group was complete already")};
+    if (ours_.until.expired() && was_other_job_) throw of_other_job();
     if (ours_.until.expired())
       throw error{errc::timed_out,
                   concat(ours_.host, " of ", ours_.size, " did not come to ", place_.describe(),
@@ -135,12 +136,8 @@ class rendezvous_joiner {
                            "each group")};
       case handshake::other_job:
         // Either job may be about to end: an old one whose place is wanted, or one that comes late.
-        if (ours_.until.expired())
-          throw error{errc::timed_out,
-                      concat(describe_rank_0(), " is of another job than rank ", ours_.rank,
-                             " and did not make room within ", describe_span(ours_.span),
-                             "; expected the same PEERBUS_JOB on all ranks, and a MASTER_PORT of ",
-                             "its own for each job that runs")};
+        if (ours_.until.expired()) throw of_other_job();
+        was_other_job_ = true;
         current = {};
         return;
       case handshake::done: break;
@@ -211,6 +208,13 @@ class rendezvous_joiner {
   [[nodiscard]] std::string describe_rank_0() const {
     return concat(ours_.host, " of ", ours_.size, " at ", place_.describe());
   }
+  [[nodiscard]] error of_other_job() const {
+    return error{errc::timed_out,
+                 concat(describe_rank_0(), " is of another job than rank ", ours_.rank,
+                        " and did not make room within ", describe_span(ours_.span),
+                        "; expected the same PEERBUS_JOB on all ranks, and a MASTER_PORT of its "
+                        "own for each job that runs")};
+  }
   [[nodiscard]] error no_answer() const {
     return error{errc::timed_out,
                  concat(describe_rank_0(), " did not answer within ", describe_span(ours_.span))};
@@ -225,8 +229,9 @@ class rendezvous_joiner {
   rendezvous ours_;
   hello greeting_;
   std::vector<attempt> attempts_;
-  bool was_there_ = false;  ///< a process has hung up on this rank
-  bool was_ours_ = false;   ///< it had shown that it was rank 0 of this job
+  bool was_there_ = false;      ///< a process has hung up on this rank
+  bool was_ours_ = false;       ///< it had shown that it was rank 0 of this job
+  bool was_other_job_ = false;  ///< a process of another job has answered
   std::chrono::milliseconds pause_{1};
 };
 

@@ -33,13 +33,17 @@ enum tcp_channel : std::size_t {
 };
 
 /// A TCP port where ranks meet. Every process that knows the group's secret may call.
-class tcp_rendezvous_place final : public rendezvous_place {
+class tcp_rendezvous_place : public rendezvous_place {
  public:
   /// Resolves the address of the place.
   /// Throws: `error` as `find_place`, system.
   tcp_rendezvous_place(const tcp_settings& settings, deadline until)
+      : tcp_rendezvous_place{settings, find_place(settings, until)} {}
+  /// A place with these addresses.
+  /// Throws: `error` system.
+  tcp_rendezvous_place(const tcp_settings& settings, std::vector<tcp_address> addresses)
       : settings_{settings},
-        addresses_{find_place(settings, until)},
+        addresses_{std::move(addresses)},
         group_{std::make_shared<const tls_group>(settings.secret, settings.job)} {}
 
   [[nodiscard]] std::string describe() const override { return describe_place(settings_); }
@@ -85,8 +89,11 @@ class tcp_rendezvous_place final : public rendezvous_place {
     return {std::move(socket), std::make_unique<tls_layer>(group_, side)};
   }
 
+ protected:
   tcp_settings settings_;
   std::vector<tcp_address> addresses_;
+
+ private:
   std::shared_ptr<const tls_group> group_;
 };
 

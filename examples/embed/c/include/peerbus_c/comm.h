@@ -271,6 +271,8 @@ PEERBUS_API peerbus_code peerbus_comm_survivors(peerbus_comm *parent,
  * Collective among `count` processes of one host that meet at `place`: makes a communicator of
  * `place->size` ranks, of which only those in `ranks`, in ascending order, are there. The others count
  * as gone, and may come by `peerbus_comm_join`.
+ * With `place->secret` the processes may be on any hosts and meet over TCP as a mesh. The communicator then
+ * has `count` ranks, numbered in the order of `ranks`, and `place->size` slots.
  * Errors: PEERBUS_INVALID_ARGUMENT (numbers that are not ascending, not below the size or without the
  * caller's); as `peerbus_comm_at`.
  */
@@ -284,10 +286,13 @@ PEERBUS_API peerbus_code peerbus_comm_with_vacancies(const peerbus_place *place,
  * and size do not count. Ranks keep their numbers. `*comm` is NULL if nobody waits, or if those who
  * wait could not be taken in; `peerbus_comm_refusal` then says why. `parent` stays as it is, and is
  * destroyed when it is not needed any more. Windows, exchanges and so on are made anew.
+ * Ranks of a mesh, by `peerbus_comm_with_vacancies` with a secret or PEERBUS_MESH, listen at the port of
+ * `place` on the host of their lowest rank. They are numbered anew, in the order of their slots. Their
+ * transport has to be another than unified_bus, which the automatic one is if all are on one host.
  * A rank that forks after its first call keeps others from listening at the place while the child lives.
  * Cost: if nobody waits, a signal and a wait for each rank.
  * Errors: PEERBUS_PEER_DEAD and PEERBUS_TIMED_OUT if a rank of the view dies or does not call;
- * PEERBUS_UNSUPPORTED unless all ranks share the memory of one host; PEERBUS_INVALID_ARGUMENT.
+ * PEERBUS_UNSUPPORTED unless all ranks share the memory of one host or are a mesh; PEERBUS_INVALID_ARGUMENT.
  */
 PEERBUS_API peerbus_code peerbus_comm_admit(peerbus_comm *parent, const peerbus_place *place,
                                             const peerbus_comm_options *options,
@@ -298,7 +303,8 @@ PEERBUS_API const char *peerbus_comm_refusal(const peerbus_comm *comm);
 /**
  * Makes this process rank `place->rank` of a running group, in place of one that is gone or was never there,
  * and sets `*comm` to its communicator. Waits until the group takes it in by `peerbus_comm_admit`.
- * Prepare what takes long before.
+ * Prepare what takes long before. If the ranks met over TCP, `place` has their secret, and as `address` the
+ * hosts where their lowest rank may be, with commas between them; `place->rank` is the slot.
  * Errors: PEERBUS_MISMATCH with the reason if the group refuses it (the rank is there, two claim it, another
  * size, other options); PEERBUS_TIMED_OUT; as `peerbus_comm_at`.
  */

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/awaited_members.hpp>
+#include <peerbus/bootstrap/detail/offered_place.hpp>
+#include <peerbus/bootstrap/detail/rendezvous.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+
+namespace peerbus::detail {
+
+/// Returns the job of the place where processes call that join a group of `job`. It is another than
+/// that of the group, so that the ranks of another start do not meet there.
+inline std::string job_to_join(std::string_view job) { return concat(job, "/running"); }
+
+/// The way in which processes come to a running group: they call a member at one place, and meet
+/// all members at another place, which that member offers for this once. `admission` and
+/// `join_running` do the rest, which is the same for all kinds of places.
+class admission_place {
+ public:
+  admission_place() = default;
+  admission_place(const admission_place&) = delete;
+  admission_place& operator=(const admission_place&) = delete;
+  virtual ~admission_place() = default;
+
+  /// Returns the place where processes call that want to join. They make one connection each.
+  [[nodiscard]] virtual rendezvous_place& calls() = 0;
+  /// Offers a place to meet, for a member.
+  /// Throws: `error` system.
+  [[nodiscard]] virtual offered_place offer() const = 0;
+  /// Collective: makes the bootstrap of `count` ranks that meet at `place`, of which the caller is
+  /// `member`, and the one that offered the place is the first. `awaited` tells how they end on
+  /// their way.
+  /// Throws: `error` as the constructor of the bootstrap.
+  [[nodiscard]] virtual std::unique_ptr<bootstrap> meet(const offered_place& place, rank_id member,
+                                                        std::size_t count,
+                                                        const awaited_members& awaited,
+                                                        deadline until) const = 0;
+};
+
+}  // namespace peerbus::detail

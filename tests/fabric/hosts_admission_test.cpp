@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: MIT
+// ctest: serial timeout=300
+//
+// Ranks of pretended hosts, which met over TCP as a mesh, lose ranks and take in others.
+#include <signal.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/bootstrap/tcp.hpp>
+#include <peerbus/bootstrap/tcp_join_running.hpp>
+#include <peerbus/bootstrap/with_vacancies.hpp>
+#include <peerbus/communicator/admission.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+
+#include "bootstrap/support.hpp"
+#include "fabric/hosts_support.hpp"
+#include "support/survivors.hpp"
+
+namespace hosts_admission_test {
+
+namespace {
+
+using hosts_test::over_planes;
+using peerbus::errc;
+using peerbus::rank_id;
+
+constexpr std::size_t capacity = 4;
+constexpr int killed = 128 + SIGKILL;
+
+/// What a rank serves with.
+struct member : hosts_test::server {
+  peerbus::admission door;
+
+  member(std::unique_ptr<peerbus::bootstrap> met, const peerbus::tcp_settings& place)
+      : server{std::move(met), over_planes}, door{comm, place} {}
+
+  /// Whether the ranks have these slots.
+  [[nodiscard]] bool has(const std::vector<std::size_t>& slots) const {
+    if (comm.size() != slots.size()) return false;
+    for (const rank_id rank : comm.ranks())
+      if (boot->slot(rank).index() != slots[rank.index()]) return false;
+    return true;
+  }
+};
+
+peerbus::tcp_settings place_of(std::size_t slot, std::uint16_t port) {
+  auto place = test::tcp_seat(slot, capacity, port, "127.0.0.2,127.0.0.1");
+  place.host = "host " + std::to_string(slot % 2);
+  return place;
+}
+
+auto made_at(const peerbus::tcp_settings& place) {
+  return [place](std::unique_ptr<peerbus::bootstrap> boot) {
+    return std::make_unique<member>(std::move(boot), place);
+  };
+}
+
+/// Starts a group with `slots` filled.
+std::unique_ptr<member> begin(peerbus::tcp_settings place, const std::vector<std::size_t>& slots) {
+  const auto own = std::find(slots.begin(), slots.end(), place.rank);
+  auto seat = place;
+  seat.rank = static_cast<std::size_t>(own - slots.begin());
+  seat.size = slots.size();
+  seat.address = "127.0.0.1";
+  seat.mesh = true;
+  return made_at(place)(
+      peerbus::with_vacancies(std::make_unique<peerbus::tcp_bootstrap>(seat, test::patience()),
+                              {slots.begin(), slots.end()}, capacity));
+}
+
+/// The slots that serve in a phase, ascending, and those that are killed in it.
+struct phase {
+  std::vector<std::size_t> serve;
+  std::vector<std::size_t> killed;
+
+  [[nodiscard]] bool names(std::size_t slot) const {
+    const auto in = [slot](const auto& set) {
+      return std::find(set.begin(), set.end(), slot) != set.end();
+    };
+    return in(serve) || in(killed);
+  }
+};
+
+struct board {
+  std::atomic<std::size_t> phase{0};
+  std::array<std::atomic<std::size_t>, capacity> served;  ///< the number of phases
+};
+
+/// Serves as the slot of `place` until the plan is over, or names it no more.
+void live(const std::vector<phase>& phases, board& shared, const peerbus::tcp_settings& place) {
+  const std::size_t slot = place.rank;
+  const std::size_t begun = shared.phase;
+  const auto make = made_at(place);
+  auto first = phases[0].serve;
+  first.insert(first.end(), phases[0].killed.begin(), phases[0].killed.end());
+  std::sort(first.begin(), first.end());
+  auto now =
+      begun == 0 ? begin(place, first) : peerbus::join_running(place, make, test::patience());
+  for (bool is_whole = true; shared.phase < phases.size();) {
+    const std::size_t current = shared.phase;
+    if (current > begun && current < phases.size() && !phases[current].names(slot)) return;
+    try {
+      if (!is_whole) hosts_test::go_on(now, make, [](survivors::at) {});
+      is_whole = true;
+      if (auto next = now->door.admit(make)) {
+        now = std::move(*next);
+        continue;
+      }
+      now->check_rounds();
+      if (current < phases.size() && now->has(phases[current].serve))
+        shared.served[slot] = current + 1;
+    } catch (const peerbus::error& problem) {
+      if (problem.code() != errc::peer_dead && problem.code() != errc::poisoned) throw;
+      is_whole = false;
+    }
+  }
+}
+
+/// Plays a plan: starts the slots that a phase names anew, kills others after `moment`, and waits
+/// until those that live have served with each other alone.
+void play(const std::vector<phase>& phases, std::chrono::milliseconds moment) {
+  const test::time_limit limit;
+  const test::shared<board> shared;
+  const auto port = test::free_tcp_port();
+  std::array<pid_t, capacity> processes{};
+  const auto expect_end = [&](std::size_t slot, int status) {
+    CAPTURE(slot);
+    CHECK(test::status_of(std::exchange(processes[slot], 0)) == status);
+  };
+  for (std::size_t p = 0; p < phases.size(); ++p) {
+    CAPTURE(p);
+    shared->phase = p;
+    for (std::size_t slot = 0; slot < capacity; ++slot)
+      if (phases[p].names(slot) && processes[slot] == 0)
+        processes[slot] = test::in_child([&] {
+          live(phases, *shared, place_of(slot, port));
+          return 0;
+        });
+    if (!phases[p].killed.empty()) std::this_thread::sleep_for(moment);
+    for (const std::size_t slot : phases[p].killed) {
+      ::kill(processes[slot], SIGKILL);
+      expect_end(slot, killed);
+    }
+    for (std::size_t slot = 0; slot < capacity; ++slot)
+      if (processes[slot] != 0 && !phases[p].names(slot)) expect_end(slot, 0);
+    for (const std::size_t slot : phases[p].serve)
+      while (shared->served[slot] <= p) {
+        CAPTURE(slot);
+        int status = 0;
+        if (::waitpid(processes[slot], &status, WNOHANG) != 0)
+          FAIL("it ended with status ", status);
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      }
+  }
+  shared->phase = phases.size();
+  for (const std::size_t slot : phases.back().serve) expect_end(slot, 0);
+}
+
+/// Starts two processes with the slots 0 and 3, which do `body(group, place)`.
+template <class Body>
+std::array<pid_t, 2> start_two(std::uint16_t port, Body body) {
+  std::array<pid_t, 2> children{};
+  for (std::size_t i = 0; i < children.size(); ++i)
+    children[i] = test::in_child([&] {
+      const auto place = place_of(3 * i, port);
+      body(begin(place, {0, 3}), place);
+      return 0;
+    });
+  return children;
+}
+
+/// Calls `admit` until somebody is taken in or refused. Returns the new group, or null.
+std::unique_ptr<member> admit_soon(member& now, const peerbus::tcp_settings& place) {
+  const auto until = test::patience();
+  for (;;) {
+    if (auto next = now.door.admit(made_at(place))) return std::move(*next);
+    if (!now.door.refusal().empty()) return nullptr;
+    test::expect(!until.expired(), "somebody who waits");
+  }
+}
+
+/// Checks batches, so many that the process which was not taken in finds the new group.
+void serve_a_while(member& now, const peerbus::tcp_settings& place) {
+  for (int batch = 0; batch < 30; ++batch) {
+    test::expect(!now.door.admit(made_at(place)), "nobody else");
+    now.check_rounds();
+    std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  }
+}
+
+}  // namespace
+
+TEST_CASE("ranks die and come back, also the one that listens, and a group grows") {
+  play({{{0, 1, 2}, {}}, {{0, 2}, {1}}, {{0, 1, 2}, {}}}, {});
+  play({{{0, 1, 2}, {}}, {{1, 2}, {0}}, {{0, 1, 2, 3}, {}}, {{3}, {0, 1, 2}}, {{1, 3}, {}}}, {});
+  play({{{2}, {}}, {{0, 2, 3}, {}}, {{0, 3}, {}}, {{0, 1, 2, 3}, {}}}, {});
+}
+
+TEST_CASE("a process that dies at any moment while it joins") {
+  for (int moment = 0; moment < 60; moment += 12) {
+    CAPTURE(moment);
+    play({{{0, 3}, {}}, {{0, 3}, {1}}, {{0, 1, 3}, {}}}, std::chrono::milliseconds{moment});
+  }
+}
+
+TEST_CASE("a process that dies while it makes what it needs") {
+  const test::time_limit limit;
+  const auto port = test::free_tcp_port();
+  const auto children = start_two(port, [](std::unique_ptr<member> now, const auto& place) {
+    test::expect(admit_soon(*now, place) == nullptr, "a refusal");
+    // The slots 0, 1 and 3 have met as ranks 0, 1 and 2.
+    test::expect(now->door.refusal().find("rank 1") != std::string::npos, now->door.refusal());
+    now->check_rounds();
+  });
+  const pid_t child = test::in_child([&] {
+    const auto place = place_of(1, port);
+    static_cast<void>(peerbus::join_running(place, [&](std::unique_ptr<peerbus::bootstrap> boot) {
+      ::raise(SIGKILL);
+      return made_at(place)(std::move(boot));
+    }));
+    return 0;
+  });
+  CHECK(test::status_of(child) == killed);
+  for (const pid_t each : children) CHECK(test::status_of(each) == 0);
+}
+
+TEST_CASE("two that claim one slot") {
+  const test::time_limit limit;
+  const auto port = test::free_tcp_port();
+  const auto children = start_two(port, [](std::unique_ptr<member> now, const auto& place) {
+    auto next = admit_soon(*now, place);
+    test::expect(next != nullptr && next->has({0, 2, 3}), "one that is taken in");
+    serve_a_while(*next, place);
+  });
+  const test::shared<std::atomic<int>> refused;
+  std::array<pid_t, 2> claimants{};
+  for (pid_t& each : claimants)
+    each = test::in_child([&] {
+      const auto place = place_of(2, port);
+      try {
+        const auto mine = peerbus::join_running(place, made_at(place));
+        serve_a_while(*mine, place);
+      } catch (const peerbus::error& problem) {
+        const std::string_view text = problem.text();
+        if (text.find("came twice") == text.npos && text.find("runs in the group") == text.npos)
+          throw;
+        ++*refused;
+      }
+      return 0;
+    });
+  for (const pid_t each : claimants) CHECK(test::status_of(each) == 0);
+  for (const pid_t each : children) CHECK(test::status_of(each) == 0);
+  CHECK(*refused == 1);
+}
+
+TEST_CASE("who cannot be taken in is told why, and the group goes on") {
+  const test::time_limit limit;
+  const auto port = test::free_tcp_port();
+  const test::shared<std::atomic<bool>> is_over;
+  const auto children = start_two(port, [&](std::unique_ptr<member> now, const auto& place) {
+    // Both see the end before the same batch.
+    for (bool is_last = false; !is_last;) {
+      test::expect(!now->door.admit(made_at(place)), "nobody is taken in");
+      const auto seen = now->boot->allgather({{static_cast<std::byte>(is_over->load())}, {}},
+                                             test::patience(), "the end");
+      is_last = seen[0].bytes[0] != std::byte{};
+    }
+    now->check_rounds();
+  });
+  const auto is_refused = [&](const peerbus::tcp_settings& place, errc code,
+                              std::string_view reason) {
+    CAPTURE(reason);
+    const pid_t child = test::in_child([&] {
+      test::expect_error(code, {reason}, [&] {
+        static_cast<void>(peerbus::join_running(
+            place, made_at(place), peerbus::deadline::after(std::chrono::milliseconds{700})));
+      });
+      return 0;
+    });
+    CHECK(test::status_of(child) == 0);
+  };
+  is_refused(place_of(3, port), errc::mismatch, "runs in the group: expected a rank that is not");
+  auto larger = place_of(1, port);
+  larger.size = 7;
+  is_refused(larger, errc::mismatch, "world size of 7, and the group has 4");
+  auto stranger = place_of(1, port);
+  stranger.secret = "another secret than theirs";
+  is_refused(stranger, errc::mismatch, "the secret differs: a running group of 4");
+  auto other_job = place_of(1, port);
+  other_job.job = "another job";
+  is_refused(other_job, errc::timed_out, "is of another job than rank 1");
+  *is_over = true;
+  for (const pid_t child : children) CHECK(test::status_of(child) == 0);
+}
+
+}  // namespace hosts_admission_test
