@@ -45,6 +45,10 @@ template <rank_function F>
 /// Completion: as over a network. A put reads its source when its first byte arrives at the peer,
 /// which is when `flush` lets it go, and writes at the peer when its last byte has arrived.
 ///
+/// Near ranks: those that share one of the first `simulated_platform::near_levels`. Their memory
+/// loads and stores. Bytes are there at once; the signal that follows them takes their time, and a
+/// reader waits, if an exchange moves them as rows or outputs. Other stores and loads take none.
+///
 /// Ordering: what the contract promises and, if the options have a `jitter`, no more, except that a
 /// signal follows earlier puts to its peer in windows of all traffic classes.
 ///
@@ -83,8 +87,9 @@ class simulated {
     return run_simulated(n, std::move(f));
   }
 
-  /// Runs of puts, which are one message.
-  static constexpr transport_refinements refines{.put_run = true};
+  /// Runs of puts, which are one message; the memory of near ranks, if the platform has such.
+  static constexpr transport_refinements refines{
+      .find_peer_memory = true, .put_run = true, .reach = true};
 
   /// Keeps a reference to `boot`.
   /// Throws: `error` unsupported if the caller is no simulated rank.
@@ -153,6 +158,18 @@ class simulated {
   [[nodiscard]] errc wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited) noexcept;
   [[nodiscard]] std::uint64_t value(const window& memory, signal_id id) const noexcept;
+  [[nodiscard]] std::byte* find_peer_memory(const window& memory, rank_id peer) const noexcept;
+  [[nodiscard]] peer_reach reach() const noexcept {
+    return world_->options.platform.near_levels == 0 ? peer_reach::none : peer_reach::near;
+  }
+  [[nodiscard]] errc wait_at(rank_id owner, const window& memory, signal_id id, std::uint64_t value,
+                             deadline until, std::optional<rank_id> awaited) noexcept {
+    return owner == boot_->rank() ? wait(memory, id, value, until, awaited) : errc::unsupported;
+  }
+  [[nodiscard]] std::uint64_t value_at(rank_id owner, const window& memory,
+                                       signal_id id) const noexcept {
+    return owner == boot_->rank() ? value(memory, id) : 0;
+  }
   [[nodiscard]] errc flush(rank_id peer) noexcept;
   [[nodiscard]] errc quiet() noexcept;
   [[nodiscard]] errc progress() noexcept {
@@ -185,10 +202,11 @@ class simulated {
 
   bootstrap* boot_;
   std::unique_ptr<detail::simulation, detail::deliver_all> world_;
-  std::vector<std::uint32_t> fibres_;  ///< by rank, from the latest window; empty before the first
+  /// By rank, its number in the simulation, from the latest window; empty before the first.
+  std::vector<std::uint32_t> numbers_;
 };
 
-static_assert(transport<simulated> && !direct_transport<simulated>);
+static_assert(partly_direct_transport<simulated>);
 static_assert(runnable_transport<simulated>);
 
 }  // namespace peerbus

@@ -23,7 +23,7 @@ namespace peerbus {
 namespace detail {
 
 inline simulated_memory::simulated_memory(window_shape shape, std::uint32_t number)
-    : fibre{number},
+    : rank{number},
       mapped_{align_up(shape.bytes, cache_line_bytes) + shape.signals * sizeof(signal_word) + 1} {
   void* const start = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -32,9 +32,13 @@ inline simulated_memory::simulated_memory(window_shape shape, std::uint32_t numb
   static_cast<void>(::madvise(start, mapped_, MADV_NOHUGEPAGE));
   data = static_cast<std::byte*>(start);
   signals = placed<signal_word>(data + align_up(shape.bytes, cache_line_bytes));
+  simulation::of_thread()->owners.emplace(start, rank);
 }
 
-inline simulated_memory::~simulated_memory() { ::munmap(data, mapped_); }
+inline simulated_memory::~simulated_memory() {
+  if (auto* const running = simulation::of_thread()) running->owners.erase(data);
+  ::munmap(data, mapped_);
+}
 
 }  // namespace detail
 
@@ -44,22 +48,21 @@ inline simulated::window simulated::make_window(window_shape shape, deadline unt
   if (!objection)
     objection = objection_of("a window's memory", [&] {
       own_part.object =
-          std::make_shared<const detail::simulated_memory>(shape, world_->clock.current());
+          std::make_shared<const detail::simulated_memory>(shape, world_->clock.rank());
     });
   const auto all = gather_or_refuse(*boot_, "window", std::move(own_part), objection, until);
   auto parts = std::make_shared<detail::simulated_parts>();
   parts->shape = shape;
   parts->own_rank = boot_->rank();
   parts->of.reserve(all.size());
-  fibres_.clear();
+  numbers_.clear();
   for (const auto& from : all) {
     // Ranks that are gone have none: in their place lies memory that nobody shares.
     auto memory =
-        from.object
-            ? std::static_pointer_cast<const detail::simulated_memory>(from.object)
-            : std::make_shared<const detail::simulated_memory>(shape, world_->clock.current());
-    fibres_.push_back(memory->fibre);
-    parts->of.push_back({memory->data, memory->signals, memory->fibre, memory});
+        from.object ? std::static_pointer_cast<const detail::simulated_memory>(from.object)
+                    : std::make_shared<const detail::simulated_memory>(shape, world_->clock.rank());
+    numbers_.push_back(memory->rank);
+    parts->of.push_back({memory->data, memory->signals, memory->rank, memory});
   }
   return window{std::move(parts)};
 }
@@ -70,8 +73,8 @@ inline std::uint32_t simulated::message_to(rank_id peer, const window& memory,
   const std::uint32_t number = messages().fresh();
   detail::sim_message& made = messages()[number];
   made.kind = kind;
-  made.from = world_->clock.current();
-  made.to = part.fibre;
+  made.from = world_->clock.rank();
+  made.to = part.rank;
   made.owner = memory.parts_;
   made.target = part.data;
   return number;
@@ -89,6 +92,7 @@ inline errc simulated::put_run(rank_id peer, const window& memory,
   charge(costs().put_ns * static_cast<double>(pieces.size()));
   const std::uint32_t number = message_to(peer, memory, detail::message_kind::put);
   messages()[number].pieces.assign(pieces.begin(), pieces.end());
+  messages()[number].requests = pieces.size();
   messages()[number].bytes = bytes;
   messages().send(number);
   return errc::ok;
@@ -117,6 +121,7 @@ inline errc simulated::put_signal(rank_id peer, const window& memory, std::size_
   const std::uint32_t number = message_to(peer, memory, detail::message_kind::put);
   detail::sim_message& sent = messages()[number];
   sent.pieces.assign(1, {offset, source});
+  sent.requests = 1;
   sent.has_signal = true;
   sent.word = &memory.parts_->of[peer.index()].signals[index(id)];
   sent.value = value;
@@ -133,6 +138,7 @@ inline errc simulated::get(rank_id peer, const window& memory, std::size_t offse
   detail::sim_message& sent = messages()[number];
   sent.pieces.assign(1, {0, {sent.target + offset, target.size()}});
   sent.target = target.data();
+  sent.asked = target.size();
   messages().send(number);
   return errc::ok;
 }
@@ -179,16 +185,24 @@ inline std::uint64_t simulated::value(const window& memory, signal_id id) const 
   return parts.own().signals[index(id)].value();
 }
 
+inline std::byte* simulated::find_peer_memory(const window& memory, rank_id peer) const noexcept {
+  const detail::simulated_parts& parts = *memory.parts_;
+  const simulated_platform& platform = world_->options.platform;
+  const auto& part = parts.of[peer.index()];
+  const bool is_near = platform.shared_level(parts.own().rank, part.rank) < platform.near_levels;
+  return is_near ? part.data : nullptr;
+}
+
 inline errc simulated::flush(rank_id peer) noexcept {
   if (peer.index() >= boot_->size()) return errc::out_of_range;
-  if (fibres_.empty()) return errc::ok;
-  return block([this, own = world_->clock.current(), to = fibres_[peer.index()]] {
+  if (numbers_.empty()) return errc::ok;
+  return block([this, own = world_->clock.rank(), to = numbers_[peer.index()]] {
     return messages().is_flushed(own, to);
   });
 }
 
 inline errc simulated::quiet() noexcept {
-  return block([this, own = world_->clock.current()] { return messages().is_quiet(own); });
+  return block([this, own = world_->clock.rank()] { return messages().is_quiet(own); });
 }
 
 }  // namespace peerbus

@@ -31,6 +31,8 @@ struct sim_message {
   std::uint32_t to = 0;
   std::uint32_t epoch = 0;            ///< of the pair
   std::size_t bytes = 0;              ///< on the wire
+  std::size_t requests = 0;           ///< pieces of puts, rows of stores; 0: a signal alone
+  std::size_t asked = 0;              ///< the bytes that a get reads
   std::shared_ptr<const void> owner;  ///< keeps what the pointers below point to
   std::byte* target = nullptr;        ///< of puts, to which offsets are added; of gets
   std::vector<put_piece> pieces;      ///< of puts; of gets the source
@@ -41,9 +43,7 @@ struct sim_message {
   bool* done = nullptr;             ///< set when an answer is there
 
   /// Returns whether it has bytes that a later signal follows.
-  [[nodiscard]] bool is_put() const noexcept {
-    return kind == message_kind::put && !pieces.empty();
-  }
+  [[nodiscard]] bool is_put() const noexcept { return kind == message_kind::put && requests != 0; }
 };
 
 /// The messages of a simulation, their ways through ports, and what they do at either end.
@@ -63,6 +63,12 @@ class network final : public scheduler::event_target {
   [[nodiscard]] sim_message& operator[](std::uint32_t number) noexcept { return *pool_[number]; }
   /// Sends a message at the present time.
   void send(std::uint32_t number);
+  ///@{
+  /// Sends a message that takes the time of stores of `rows` rows, which are at `to` already, or of
+  /// loads from there.
+  void send_stores(std::uint32_t from, std::uint32_t to, std::size_t rows, std::size_t bytes);
+  void send_loads(std::uint32_t from, std::uint32_t to, std::size_t rows, std::size_t bytes);
+  ///@}
 
   /// Returns whether all that `from` has sent `to` has left, and its reads are done.
   [[nodiscard]] bool is_flushed(std::uint32_t from, std::uint32_t to) noexcept {
@@ -71,9 +77,13 @@ class network final : public scheduler::event_target {
   /// Returns whether all that `from` has sent is delivered.
   [[nodiscard]] bool is_quiet(std::uint32_t from) const noexcept { return undelivered_[from] == 0; }
 
+  /// Returns whether all that `from` asked for has come.
+  [[nodiscard]] bool is_answered(std::uint32_t from) const noexcept {
+    return unanswered_[from] == 0;
+  }
   /// Returns whether all that `from` has sent is delivered, and all that it asked for has come.
   [[nodiscard]] bool is_over(std::uint32_t from) const noexcept {
-    return is_quiet(from) && unanswered_[from] == 0;
+    return is_quiet(from) && is_answered(from);
   }
 
   void happen(std::uint32_t what, std::uint32_t number) override;
@@ -152,9 +162,32 @@ inline void network::send(std::uint32_t number) {
   clock_.add(clock_.time() + delay(), departs, number);
 }
 
+inline void network::send_stores(std::uint32_t from, std::uint32_t to, std::size_t rows,
+                                 std::size_t bytes) {
+  const std::uint32_t number = fresh();
+  sim_message& stores = *pool_[number];
+  stores.from = from;
+  stores.to = to;
+  stores.requests = rows;
+  stores.bytes = bytes;
+  send(number);
+}
+
+inline void network::send_loads(std::uint32_t from, std::uint32_t to, std::size_t rows,
+                                std::size_t bytes) {
+  const std::uint32_t number = fresh();
+  sim_message& loads = *pool_[number];
+  loads.kind = message_kind::get;
+  loads.from = from;
+  loads.to = to;
+  loads.requests = rows;
+  loads.asked = bytes;
+  send(number);
+}
+
 inline void network::happen(std::uint32_t what, std::uint32_t number) {
   sim_message& moved = *pool_[number];
-  const std::size_t requests = std::max<std::size_t>(moved.pieces.size(), 1);
+  const std::size_t requests = std::max<std::size_t>(moved.requests, 1);
   switch (static_cast<stage>(what)) {
     case departs:
       return clock_.add(ports_.leave(moved.from, moved.to, requests, moved.bytes, clock_.time()),
@@ -176,7 +209,7 @@ inline void network::read_sources(sim_message& leaving) {
     if (is_carried(piece))
       leaving.carried.insert(leaving.carried.end(), piece.source.begin(), piece.source.end());
   pair_of(leaving.from, leaving.to).note_done();
-  clock_.poke(leaving.from);
+  clock_.poke_rank(leaving.from);
 }
 
 inline void network::deliver(std::uint32_t number) {
@@ -184,9 +217,10 @@ inline void network::deliver(std::uint32_t number) {
   switch (here.kind) {
     case message_kind::put: break;
     case message_kind::get: {
-      const auto source = here.pieces.front().source;
-      if (is_carried(here.pieces.front())) here.carried.assign(source.begin(), source.end());
-      return answer(number, message_kind::got, source.size());
+      // A get that only takes the time of loads has no source.
+      for (const put_piece& piece : here.pieces)
+        if (is_carried(piece)) here.carried.assign(piece.source.begin(), piece.source.end());
+      return answer(number, message_kind::got, here.asked);
     }
     case message_kind::add: {
       std::uint64_t& word = *placed<std::uint64_t>(here.target);
@@ -198,7 +232,7 @@ inline void network::deliver(std::uint32_t number) {
       if (here.done != nullptr) *here.done = true;
       pair_of(here.to, here.from).note_done();
       --unanswered_[here.to];
-      clock_.poke(here.to);
+      clock_.poke_rank(here.to);
       return release(number);
   }
   const std::byte* next = here.carried.data();
@@ -220,8 +254,8 @@ inline void network::deliver(std::uint32_t number) {
     release(due);
   });
   --undelivered_[from];
-  clock_.poke(to);
-  if (to != from) clock_.poke(from);
+  clock_.poke_rank(to);
+  if (to != from) clock_.poke_rank(from);
 }
 
 inline void network::answer(std::uint32_t number, message_kind kind, std::size_t bytes) {

@@ -29,7 +29,7 @@ inline constexpr virtual_time end_of_time = std::numeric_limits<virtual_time>::m
 /// Runs fibres in virtual time. Whatever happens is an event of a heap; events of one time happen
 /// in the order in which they were added. A running fibre has a clock of its own, which may be
 /// ahead of the events: it lets them catch up before it looks at what they might change.
-class scheduler final : public virtual_clock {
+class scheduler {
  public:
   /// Takes the events that fibres of a network add.
   class event_target {
@@ -55,17 +55,43 @@ class scheduler final : public virtual_clock {
   scheduler() = default;
   ~scheduler() = default;
 
-  /// Adds a fibre that begins at time 0. Returns nothing: fibres are numbered from 0.
+  /// Adds the next rank, whose fibre begins at time 0. Ranks are numbered from 0, and their fibres
+  /// have these numbers. All ranks are added before any lane.
   template <class Body>
-  void add_fibre(std::size_t stack_bytes, Body body) {
-    fibres_.push_back({std::make_unique<fibre>(stack_bytes, std::move(body))});
-    add(0, kind::resume, static_cast<std::uint32_t>(fibres_.size() - 1));
+  void add_rank(std::size_t stack_bytes, Body body) {
+    const auto number = static_cast<std::uint32_t>(fibres_.size());
+    fibres_.emplace_back().rank = number;
+    fibres_.back().context = std::make_unique<fibre>(stack_bytes, std::move(body));
+    add(0, kind::resume, number);
+  }
+  /// Adds a fibre of the rank that runs, which begins now. Returns its number.
+  template <class Body>
+  std::uint32_t add_lane(std::size_t stack_bytes, Body body) {
+    if (free_.empty()) {
+      free_.push_back(static_cast<std::uint32_t>(fibres_.size()));
+      fibres_.emplace_back();
+    }
+    const std::uint32_t number = free_.back();
+    fibres_[number] = {std::make_unique<fibre>(stack_bytes, std::move(body)), rank(), time()};
+    free_.pop_back();
+    fibres_[rank()].lanes.push_back(number);
+    add(time(), kind::resume, number);
+    return number;
+  }
+  /// Removes a lane of the rank that runs, which has ended. The caller is then no earlier than it.
+  void remove_lane(std::uint32_t number) noexcept {
+    std::erase(fibres_[rank()].lanes, number);
+    fibres_[current_].clock = std::max(fibres_[current_].clock, fibres_[number].clock);
+    fibres_[number].context.reset();
+    free_.push_back(number);
   }
   /// Runs all fibres to their ends.
   void run(event_target& target);
 
   /// Returns the number of the fibre that runs.
   [[nodiscard]] std::uint32_t current() const noexcept { return current_; }
+  /// Returns the rank whose fibre runs.
+  [[nodiscard]] std::uint32_t rank() const noexcept { return fibres_[current_].rank; }
   /// Returns the time: that of the fibre that runs, else that of the event that happens.
   [[nodiscard]] virtual_time time() const noexcept {
     return current_ == nobody ? time_ : fibres_[current_].clock;
@@ -91,6 +117,11 @@ class scheduler final : public virtual_clock {
     if (fibres_[number].is_ready != nullptr && (*fibres_[number].is_ready)())
       unblock(number, wake::ready);
   }
+  /// Wakes each fibre of a rank if what it waits for is there.
+  void poke_rank(std::uint32_t rank) noexcept {
+    poke(rank);
+    for (const std::uint32_t lane : fibres_[rank].lanes) poke(lane);
+  }
   /// Has all fibres that block look after their peers, a millisecond from now.
   void note_change() noexcept {
     if (!std::exchange(looks_, true)) add(time() + look_after, kind::look, 0);
@@ -105,12 +136,12 @@ class scheduler final : public virtual_clock {
 
   /// Returns the time as a deadline has it. Lets due events happen, so that a loop that waits for
   /// a deadline comes to it.
-  [[nodiscard]] deadline::clock::time_point now() noexcept override {
+  [[nodiscard]] deadline::clock::time_point now() noexcept {
     charge(clock_read);
     catch_up();
     return glance();
   }
-  [[nodiscard]] deadline::clock::time_point glance() const noexcept override {
+  [[nodiscard]] deadline::clock::time_point glance() const noexcept {
     return begin + std::chrono::nanoseconds{time() / 1000};
   }
   /// Converts a deadline.
@@ -138,7 +169,9 @@ class scheduler final : public virtual_clock {
   };
   struct strand {
     std::unique_ptr<fibre> context;
+    std::uint32_t rank = 0;
     virtual_time clock = 0;
+    std::vector<std::uint32_t> lanes;                ///< of a rank's own fibre: its other fibres
     const function_ref<bool()>* is_ready = nullptr;  ///< not null: it blocks
     virtual_time until = 0;
     virtual_time timer = end_of_time;  ///< of the earliest timer event
@@ -155,6 +188,7 @@ class scheduler final : public virtual_clock {
   void happen(const event& due, event_target& target);
 
   std::vector<strand> fibres_;
+  std::vector<std::uint32_t> free_;  ///< numbers of lanes that have ended
   std::vector<event> events_;
   virtual_time time_ = 0;
   std::uint64_t added_ = 0;
@@ -167,13 +201,12 @@ class scheduler final : public virtual_clock {
 inline scheduler::wake scheduler::block(function_ref<bool()> is_ready,
                                         virtual_time until) noexcept {
   catch_up();
-  strand& own = fibres_[current_];
   if (is_ready()) return wake::ready;
-  own.is_ready = &is_ready;
-  own.until = until;
+  fibres_[current_].is_ready = &is_ready;
+  fibres_[current_].until = until;
   set_timer(current_);
-  own.context->leave();
-  return own.why;
+  fibres_[current_].context->leave();
+  return fibres_[current_].why;
 }
 
 inline void scheduler::set_timer(std::uint32_t number) {

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -16,6 +20,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/core/virtual_clock.hpp>
 #include <peerbus/transport/simulated/check_platform.hpp>
 #include <peerbus/transport/simulated/network.hpp>
 #include <peerbus/transport/simulated/options.hpp>
@@ -24,7 +29,7 @@
 namespace peerbus::detail {
 
 /// The clock and the network of the ranks that this thread simulates.
-struct simulation {
+struct simulation final : virtual_clock {
   simulation(const simulation_options& chosen, std::size_t size)
       : options{chosen}, messages{clock, options, size} {}
   simulation(const simulation&) = delete;
@@ -37,9 +42,50 @@ struct simulation {
     return current;
   }
 
+  [[nodiscard]] deadline::clock::time_point now() noexcept override { return clock.now(); }
+  [[nodiscard]] deadline::clock::time_point glance() const noexcept override {
+    return clock.glance();
+  }
+  void sleep(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
+             deadline::clock::time_point until) noexcept override {
+    // order: relaxed; one thread runs all ranks.
+    const auto is_changed = [&] { return word.load(std::memory_order_relaxed) != expected; };
+    sleepers.push_back({&word, clock.current()});
+    static_cast<void>(clock.block(is_changed, scheduler::time_of(deadline{until})));
+    std::erase(sleepers, sleeper{&word, clock.current()});
+  }
+  void wake(const std::atomic<std::uint32_t>& word) noexcept override {
+    for (const sleeper& each : sleepers)
+      if (each.word == &word) clock.poke(each.fibre);
+  }
+  void note_stores(std::span<const row_access> stored) noexcept override {
+    for (const row_access& each : stored)
+      messages.send_stores(clock.rank(), owner_of(each.memory), each.rows, each.bytes);
+  }
+  void note_loads(std::span<const row_access> loaded) noexcept override {
+    const std::uint32_t own = clock.rank();
+    for (const row_access& each : loaded)
+      messages.send_loads(own, owner_of(each.memory), each.rows, each.bytes);
+    static_cast<void>(clock.block([this, own] { return messages.is_answered(own); }, end_of_time));
+  }
+
+  /// Returns the rank in whose part of a window `memory` lies.
+  [[nodiscard]] std::uint32_t owner_of(const void* memory) const noexcept {
+    return std::prev(owners.upper_bound(memory))->second;
+  }
+
+  /// A fibre that waits for a word to change.
+  struct sleeper {
+    const std::atomic<std::uint32_t>* word;
+    std::uint32_t fibre;
+    friend bool operator==(const sleeper&, const sleeper&) = default;
+  };
+
   simulation_options options;
   scheduler clock;
   network messages;
+  std::vector<sleeper> sleepers;
+  std::map<const void*, std::uint32_t> owners;  ///< of parts of windows, by their first byte
 };
 
 /// Waits until all that the calling rank has sent is delivered: what it tells its peers before it
@@ -48,9 +94,7 @@ struct deliver_all {
   void operator()(simulation* running) const noexcept {
     if (running != simulation::of_thread()) return;
     scheduler& clock = running->clock;
-    const auto is_quiet = [running, own = clock.current()] {
-      return running->messages.is_over(own);
-    };
+    const auto is_quiet = [running, own = clock.rank()] { return running->messages.is_over(own); };
     while (!is_quiet() && clock.block(is_quiet, end_of_time) != scheduler::wake::hopeless) {
     }
   }
@@ -99,7 +143,7 @@ class simulation_of_thread {
  public:
   explicit simulation_of_thread(simulation& made) noexcept {
     simulation::of_thread() = &made;
-    clock_of_thread = &made.clock;
+    clock_of_thread = &made;
   }
   simulation_of_thread(const simulation_of_thread&) = delete;
   simulation_of_thread& operator=(const simulation_of_thread&) = delete;
@@ -126,8 +170,8 @@ class simulation_of_thread {
   for (const rank_id rank : all_ranks{n}) {
     // Each rank has a core of its own in the machine that is played.
     boots.push_back(std::make_unique<fibre_bootstrap>(world, rank, n));
-    running.clock.add_fibre(options.stack_bytes, [&body, &world, &boot = *boots.back(),
-                                                  &status = statuses[rank.index()]]() noexcept {
+    running.clock.add_rank(options.stack_bytes, [&body, &world, &boot = *boots.back(),
+                                                 &status = statuses[rank.index()]]() noexcept {
       status = run_rank(body, boot);
       world->wake();
     });

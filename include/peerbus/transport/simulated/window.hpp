@@ -19,7 +19,7 @@ struct simulated_parts {
   struct part {
     std::byte* data;
     signal_word* signals;
-    std::uint32_t fibre;                ///< the rank's number in the simulation
+    std::uint32_t rank;                 ///< the rank's number in the simulation
     std::shared_ptr<const void> owner;  ///< keeps the memory
   };
 
@@ -44,7 +44,7 @@ struct simulated_parts {
 struct simulated_memory {
   std::byte* data = nullptr;
   signal_word* signals = nullptr;
-  std::uint32_t fibre = 0;
+  std::uint32_t rank = 0;
 
   /// Maps zeroed memory.
   /// Throws: `error` out_of_memory.
