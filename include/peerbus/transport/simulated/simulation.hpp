@@ -136,7 +136,21 @@ class fibre_gate {
 };
 
 using fibre_world = shared_world<fibre_gate>;
-using fibre_bootstrap = shared_bootstrap<fibre_world>;
+
+/// A simulated rank. Its host is its group of the first level of the platform.
+class fibre_bootstrap final : public shared_bootstrap<fibre_world> {
+ public:
+  fibre_bootstrap(std::shared_ptr<fibre_world> world, rank_id rank,
+                  const simulated_platform& platform)
+      : shared_bootstrap{std::move(world), rank, 1} {
+    std::vector<rank_id> near;
+    for (const rank_id peer : all_ranks{size()})
+      if (platform.shared_level(rank.index(), peer.index()) == 0) near.push_back(peer);
+    // Each rank has a core of its own in the machine that is played.
+    const std::size_t count = near.size();
+    set_neighbours(std::move(near), count, count);
+  }
+};
 
 /// Makes a simulation that of this thread, as long as it lives.
 class simulation_of_thread {
@@ -168,8 +182,7 @@ class simulation_of_thread {
   std::vector<std::unique_ptr<fibre_bootstrap>> boots;
   boots.reserve(n);
   for (const rank_id rank : all_ranks{n}) {
-    // Each rank has a core of its own in the machine that is played.
-    boots.push_back(std::make_unique<fibre_bootstrap>(world, rank, n));
+    boots.push_back(std::make_unique<fibre_bootstrap>(world, rank, options.platform));
     running.clock.add_rank(options.stack_bytes, [&body, &world, &boot = *boots.back(),
                                                  &status = statuses[rank.index()]]() noexcept {
       status = run_rank(body, boot);
