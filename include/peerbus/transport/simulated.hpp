@@ -74,9 +74,14 @@ class simulated {
 
    private:
     friend simulated;
-    explicit window(std::shared_ptr<const detail::simulated_parts> parts)
-        : parts_{std::move(parts)} {}
+    window(std::shared_ptr<const detail::simulated_parts> parts, rank_id own_rank)
+        : parts_{std::move(parts)}, own_rank_{own_rank} {}
+    /// Returns the part of the caller.
+    [[nodiscard]] const detail::simulated_parts::part& own() const noexcept {
+      return parts_->of[own_rank_.index()];
+    }
     std::shared_ptr<const detail::simulated_parts> parts_;
+    rank_id own_rank_;
   };
 
   /// `run` starts fibres for it, by `run_ranks`.
@@ -137,7 +142,7 @@ class simulated {
   }
   [[nodiscard]] window make_window(window_shape shape, deadline until);
   [[nodiscard]] std::span<std::byte> local(const window& memory) const noexcept {
-    return {memory.parts_->own().data, memory.parts_->shape.bytes};
+    return {memory.own().data, memory.parts_->shape.bytes};
   }
   [[nodiscard]] errc put(rank_id peer, const window& memory, std::size_t offset,
                          std::span<const std::byte> source) noexcept {
@@ -198,12 +203,13 @@ class simulated {
     return errc::ok;
   }
   /// Makes a message to `peer`, which exists.
-  std::uint32_t message_to(rank_id peer, const window& memory, detail::message_kind kind) noexcept;
+  std::uint32_t message_to(rank_id peer, const window& memory, detail::message_kind kind,
+                           bool has_cargo = true) noexcept;
 
   bootstrap* boot_;
   std::unique_ptr<detail::simulation, detail::deliver_all> world_;
   /// By rank, its number in the simulation, from the latest window; empty before the first.
-  std::vector<std::uint32_t> numbers_;
+  std::shared_ptr<const std::vector<std::uint32_t>> numbers_;
 };
 
 static_assert(partly_direct_transport<simulated>);

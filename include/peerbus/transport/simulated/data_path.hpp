@@ -3,12 +3,14 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/core/align.hpp>
@@ -24,15 +26,30 @@ namespace detail {
 
 inline simulated_memory::simulated_memory(window_shape shape, std::uint32_t number)
     : rank{number},
-      mapped_{align_up(shape.bytes, cache_line_bytes) + shape.signals * sizeof(signal_word) + 1} {
+      mapped_{align_up(shape.bytes, cache_line_bytes) + shape.signals * sizeof(std::uint64_t) + 1} {
   void* const start = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED)
     throw error{errc::out_of_memory, concat("a simulated rank's part of ", mapped_, " bytes")};
   static_cast<void>(::madvise(start, mapped_, MADV_NOHUGEPAGE));
   data = static_cast<std::byte*>(start);
-  signals = placed<signal_word>(data + align_up(shape.bytes, cache_line_bytes));
+  signals = placed<std::uint64_t>(data + align_up(shape.bytes, cache_line_bytes));
   simulation::of_thread()->owners.emplace(start, rank);
+}
+
+inline std::shared_ptr<const simulated_parts> simulated_parts::over(
+    window_shape shape, std::span<const std::shared_ptr<const simulated_memory>> memories) {
+  auto made = std::make_shared<simulated_parts>();
+  auto numbers = std::make_shared<std::vector<std::uint32_t>>();
+  made->shape = shape;
+  made->of.reserve(memories.size());
+  numbers->reserve(memories.size());
+  for (const auto& memory : memories) {
+    made->of.push_back({memory->data, memory->signals, memory});
+    numbers->push_back(memory->rank);
+  }
+  made->numbers = std::move(numbers);
+  return made;
 }
 
 inline simulated_memory::~simulated_memory() {
@@ -51,32 +68,33 @@ inline simulated::window simulated::make_window(window_shape shape, deadline unt
           std::make_shared<const detail::simulated_memory>(shape, world_->clock.rank());
     });
   const auto all = gather_or_refuse(*boot_, "window", std::move(own_part), objection, until);
-  auto parts = std::make_shared<detail::simulated_parts>();
-  parts->shape = shape;
-  parts->own_rank = boot_->rank();
-  parts->of.reserve(all.size());
-  numbers_.clear();
-  for (const auto& from : all) {
-    // Ranks that are gone have none: in their place lies memory that nobody shares.
-    auto memory =
-        from.object ? std::static_pointer_cast<const detail::simulated_memory>(from.object)
-                    : std::make_shared<const detail::simulated_memory>(shape, world_->clock.rank());
-    numbers_.push_back(memory->rank);
-    parts->of.push_back({memory->data, memory->signals, memory->rank, memory});
+  std::vector<std::shared_ptr<const detail::simulated_memory>> memories;
+  memories.reserve(all.size());
+  for (const auto& from : all)
+    memories.push_back(std::static_pointer_cast<const detail::simulated_memory>(from.object));
+  // Ranks that are gone have none: in their place lies memory that nobody shares.
+  const bool is_whole = std::ranges::all_of(memories, [](const auto& memory) { return !!memory; });
+  auto parts = is_whole ? memories.front()->all.lock() : nullptr;
+  if (!parts) {
+    for (auto& memory : memories)
+      if (!memory)
+        memory = std::make_shared<const detail::simulated_memory>(shape, world_->clock.rank());
+    parts = detail::simulated_parts::over(shape, memories);
+    if (is_whole) memories.front()->all = parts;
   }
-  return window{std::move(parts)};
+  numbers_ = parts->numbers;
+  return window{std::move(parts), boot_->rank()};
 }
 
 inline std::uint32_t simulated::message_to(rank_id peer, const window& memory,
-                                           detail::message_kind kind) noexcept {
-  const auto& part = memory.parts_->of[peer.index()];
-  const std::uint32_t number = messages().fresh();
+                                           detail::message_kind kind, bool has_cargo) noexcept {
+  const std::uint32_t number = messages().fresh(has_cargo);
   detail::sim_message& made = messages()[number];
   made.kind = kind;
   made.from = world_->clock.rank();
-  made.to = part.rank;
+  made.to = (*memory.parts_->numbers)[peer.index()];
   made.owner = memory.parts_;
-  made.target = part.data;
+  if (has_cargo) made.cargo->target = memory.parts_->of[peer.index()].data;
   return number;
 }
 
@@ -91,9 +109,10 @@ inline errc simulated::put_run(rank_id peer, const window& memory,
   if (pieces.empty()) return errc::ok;
   charge(costs().put_ns * static_cast<double>(pieces.size()));
   const std::uint32_t number = message_to(peer, memory, detail::message_kind::put);
-  messages()[number].pieces.assign(pieces.begin(), pieces.end());
-  messages()[number].requests = pieces.size();
-  messages()[number].bytes = bytes;
+  detail::sim_cargo& sent = *messages()[number].cargo;
+  sent.pieces.assign(pieces.begin(), pieces.end());
+  sent.requests = pieces.size();
+  sent.bytes = bytes;
   messages().send(number);
   return errc::ok;
 }
@@ -102,12 +121,11 @@ inline errc simulated::signal(rank_id peer, const window& memory, signal_id id,
                               std::uint64_t value) noexcept {
   if (!memory.parts_->has(peer, id)) return errc::out_of_range;
   charge(costs().signal_ns);
-  const std::uint32_t number = message_to(peer, memory, detail::message_kind::put);
+  const std::uint32_t number = message_to(peer, memory, detail::message_kind::put, false);
   detail::sim_message& sent = messages()[number];
   sent.has_signal = true;
   sent.word = &memory.parts_->of[peer.index()].signals[index(id)];
   sent.value = value;
-  sent.bytes = sizeof value;
   messages().send(number);
   return errc::ok;
 }
@@ -120,12 +138,12 @@ inline errc simulated::put_signal(rank_id peer, const window& memory, std::size_
   charge(costs().put_ns + costs().signal_ns);
   const std::uint32_t number = message_to(peer, memory, detail::message_kind::put);
   detail::sim_message& sent = messages()[number];
-  sent.pieces.assign(1, {offset, source});
-  sent.requests = 1;
+  sent.cargo->pieces.assign(1, {offset, source});
+  sent.cargo->requests = 1;
   sent.has_signal = true;
   sent.word = &memory.parts_->of[peer.index()].signals[index(id)];
   sent.value = value;
-  sent.bytes = source.size() + sizeof value;
+  sent.cargo->bytes = source.size() + sizeof value;
   messages().send(number);
   return errc::ok;
 }
@@ -135,7 +153,7 @@ inline errc simulated::get(rank_id peer, const window& memory, std::size_t offse
   if (!memory.parts_->holds(peer, offset, target.size())) return errc::out_of_range;
   charge(costs().put_ns);
   const std::uint32_t number = message_to(peer, memory, detail::message_kind::get);
-  detail::sim_message& sent = messages()[number];
+  detail::sim_cargo& sent = *messages()[number].cargo;
   sent.pieces.assign(1, {0, {sent.target + offset, target.size()}});
   sent.target = target.data();
   sent.asked = target.size();
@@ -151,11 +169,11 @@ inline errc simulated::fetch_add(rank_id peer, const window& memory, std::size_t
   bool done = false;
   const std::uint32_t number = message_to(peer, memory, detail::message_kind::add);
   detail::sim_message& sent = messages()[number];
-  sent.target += offset;
   sent.value = addend;
-  sent.result = &before;
-  sent.done = &done;
-  sent.bytes = sizeof addend;
+  sent.cargo->target += offset;
+  sent.cargo->result = &before;
+  sent.cargo->done = &done;
+  sent.cargo->bytes = sizeof addend;
   messages().send(number);
   return block([&done] { return done; });
 }
@@ -163,10 +181,10 @@ inline errc simulated::fetch_add(rank_id peer, const window& memory, std::size_t
 inline errc simulated::wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
                             std::optional<rank_id> awaited) noexcept {
   const detail::simulated_parts& parts = *memory.parts_;
-  if (!parts.has(parts.own_rank, id) || !parts.has(awaited.value_or(parts.own_rank), id))
+  if (!parts.has(memory.own_rank_, id) || !parts.has(awaited.value_or(memory.own_rank_), id))
     return errc::out_of_range;
-  const signal_word& word = parts.own().signals[index(id)];
-  const auto has_come = [&word, value] { return word.value() >= value; };
+  const std::uint64_t& word = memory.own().signals[index(id)];
+  const auto has_come = [&word, value] { return word >= value; };
   charge(costs().poll_ns);
   if (has_come()) return errc::ok;
   const detail::virtual_time end = detail::scheduler::time_of(until);
@@ -179,24 +197,23 @@ inline errc simulated::wait(const window& memory, signal_id id, std::uint64_t va
 }
 
 inline std::uint64_t simulated::value(const window& memory, signal_id id) const noexcept {
-  const detail::simulated_parts& parts = *memory.parts_;
-  if (!parts.has(parts.own_rank, id)) return 0;
+  if (!memory.parts_->has(memory.own_rank_, id)) return 0;
   look();
-  return parts.own().signals[index(id)].value();
+  return memory.own().signals[index(id)];
 }
 
 inline std::byte* simulated::find_peer_memory(const window& memory, rank_id peer) const noexcept {
-  const detail::simulated_parts& parts = *memory.parts_;
+  const auto& numbers = *memory.parts_->numbers;
   const simulated_platform& platform = world_->options.platform;
-  const auto& part = parts.of[peer.index()];
-  const bool is_near = platform.shared_level(parts.own().rank, part.rank) < platform.near_levels;
-  return is_near ? part.data : nullptr;
+  const bool is_near = platform.shared_level(numbers[memory.own_rank_.index()],
+                                             numbers[peer.index()]) < platform.near_levels;
+  return is_near ? memory.parts_->of[peer.index()].data : nullptr;
 }
 
 inline errc simulated::flush(rank_id peer) noexcept {
   if (peer.index() >= boot_->size()) return errc::out_of_range;
-  if (numbers_.empty()) return errc::ok;
-  return block([this, own = world_->clock.rank(), to = numbers_[peer.index()]] {
+  if (numbers_ == nullptr) return errc::ok;
+  return block([this, own = world_->clock.rank(), to = (*numbers_)[peer.index()]] {
     return messages().is_flushed(own, to);
   });
 }

@@ -2,23 +2,22 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/function_ref.hpp>
+#include <peerbus/transport/simulated/event_queue.hpp>
 #include <peerbus/transport/simulated/fibre.hpp>
 
 namespace peerbus::detail {
-
-/// A time of a simulation or a span of it, in picoseconds. It begins at 0.
-using virtual_time = std::int64_t;
-inline constexpr virtual_time end_of_time = std::numeric_limits<virtual_time>::max();
 
 /// Converts nanoseconds, which are taken as 0 if they are negative, and as a day if they are more.
 [[nodiscard]] constexpr virtual_time picoseconds(double ns) noexcept {
@@ -26,7 +25,7 @@ inline constexpr virtual_time end_of_time = std::numeric_limits<virtual_time>::m
   return static_cast<virtual_time>(std::clamp(ns, 0.0, day) * 1000 + 0.5);
 }
 
-/// Runs fibres in virtual time. Whatever happens is an event of a heap; events of one time happen
+/// Runs fibres in virtual time. Whatever happens is an event of a queue; events of one time happen
 /// in the order in which they were added. A running fibre has a clock of its own, which may be
 /// ahead of the events: it lets them catch up before it looks at what they might change.
 class scheduler {
@@ -39,6 +38,8 @@ class scheduler {
     event_target& operator=(const event_target&) = delete;
     /// Event `what` happens to `number`, both as given to `add`.
     virtual void happen(std::uint32_t what, std::uint32_t number) = 0;
+    /// Events will soon happen to each of `numbers`: for memory that takes time to fetch.
+    virtual void prepare(std::span<const std::uint32_t> numbers) noexcept = 0;
 
    protected:
     ~event_target() = default;
@@ -103,7 +104,7 @@ class scheduler {
   /// Lets all events happen that are due by the clock of the fibre that runs.
   void catch_up() noexcept {
     if (current_ == nobody || stays_ || events_.empty() ||
-        events_.front().at > fibres_[current_].clock)
+        events_.earliest() > fibres_[current_].clock)
       return;
     add(fibres_[current_].clock, kind::resume, current_);
     fibres_[current_].context->leave();
@@ -128,8 +129,7 @@ class scheduler {
   }
   /// Adds an event for the target.
   void add(virtual_time at, std::uint32_t what, std::uint32_t number) {
-    events_.push_back({at, ++added_, static_cast<std::uint32_t>(kind::of_target) + what, number});
-    std::push_heap(events_.begin(), events_.end());
+    events_.add({at, static_cast<std::uint32_t>(kind::of_target) + what, number});
   }
   /// Returns the number of events that have happened.
   [[nodiscard]] std::uint64_t events() const noexcept { return happened_; }
@@ -157,16 +157,6 @@ class scheduler {
   static constexpr virtual_time clock_read = 20'000;
   static constexpr deadline::clock::time_point begin{std::chrono::seconds{1}};
 
-  struct event {
-    virtual_time at;
-    std::uint64_t order;
-    std::uint32_t what;
-    std::uint32_t number;
-    /// The heap has its greatest element first, which is the earliest event.
-    friend bool operator<(const event& a, const event& b) noexcept {
-      return a.at != b.at ? a.at > b.at : a.order > b.order;
-    }
-  };
   struct strand {
     std::unique_ptr<fibre> context;
     std::uint32_t rank = 0;
@@ -179,19 +169,17 @@ class scheduler {
   };
 
   void add(virtual_time at, kind what, std::uint32_t number) {
-    events_.push_back({at, ++added_, static_cast<std::uint32_t>(what), number});
-    std::push_heap(events_.begin(), events_.end());
+    events_.add({at, static_cast<std::uint32_t>(what), number});
   }
   void set_timer(std::uint32_t number);
   void unblock(std::uint32_t number, wake why) noexcept;
   void unblock_all(wake why) noexcept;
-  void happen(const event& due, event_target& target);
+  void happen(const timed_event& due, event_target& target);
 
   std::vector<strand> fibres_;
   std::vector<std::uint32_t> free_;  ///< numbers of lanes that have ended
-  std::vector<event> events_;
+  event_queue events_;
   virtual_time time_ = 0;
-  std::uint64_t added_ = 0;
   std::uint64_t happened_ = 0;
   std::uint32_t current_ = nobody;
   bool looks_ = false;
@@ -228,7 +216,7 @@ inline void scheduler::unblock_all(wake why) noexcept {
   for (std::uint32_t number = 0; number < fibres_.size(); ++number) unblock(number, why);
 }
 
-inline void scheduler::happen(const event& due, event_target& target) {
+inline void scheduler::happen(const timed_event& due, event_target& target) {
   switch (static_cast<kind>(due.what)) {
     case kind::resume: {
       strand& own = fibres_[due.number];
@@ -256,9 +244,14 @@ inline void scheduler::run(event_target& target) {
     // Without an event, whoever still blocks would block forever.
     if (events_.empty()) unblock_all(wake::hopeless);
     if (events_.empty()) return;
-    std::pop_heap(events_.begin(), events_.end());
-    const event due = events_.back();
-    events_.pop_back();
+    const timed_event due = events_.take([&target](std::span<const timed_event> soon) {
+      std::array<std::uint32_t, event_queue::most_prepared> numbers;
+      std::size_t count = 0;
+      for (const timed_event& each : soon)
+        if (each.what >= static_cast<std::uint32_t>(kind::of_target))
+          numbers[count++] = each.number;
+      target.prepare(std::span{numbers}.first(count));
+    });
     time_ = std::max(time_, due.at);
     ++happened_;
     happen(due, target);
