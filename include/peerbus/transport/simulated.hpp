@@ -14,8 +14,10 @@
 #include <peerbus/bootstrap/rank_function.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/lane.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
+#include <peerbus/core/text.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/simulated/options.hpp>
@@ -57,7 +59,7 @@ template <rank_function F>
 /// Time: puts, gets and signals take the rank the time that the platform's costs say, and each look
 /// at a signal; `advance` charges everything else.
 ///
-/// Threads: one for all ranks; a rank has no lanes.
+/// Threads: one for all ranks. Lanes of a rank are fibres of `run_lanes`.
 ///
 /// Cost: a put or signal is three events and, unlike what the contract says, may allocate. A copy
 /// of the payload is kept while it is on its way.
@@ -115,6 +117,21 @@ class simulated {
     if (auto* const world = detail::simulation::of_thread())
       world->clock.charge(
           detail::picoseconds(world->options.platform.costs.token_ns * static_cast<double>(count)));
+  }
+  /// Calls `f(lane{i, count})` for each of `count` lanes of the calling rank. They run at the same
+  /// time: each has a clock of its own, which begins with that of the caller. The caller is lane 0,
+  /// and goes on at the time of the last lane.
+  /// Cost: a stack for each other lane.
+  /// Throws: what the lowest lane threw that threw anything; `error` unsupported if the caller is
+  /// no simulated rank, invalid_argument unless `count` is 1 to `max_lanes`.
+  template <class F>
+  static void run_lanes(std::size_t count, F f) {
+    auto* const world = detail::simulation::of_thread();
+    if (world == nullptr) throw error{errc::unsupported, "run_lanes: called by no simulated rank"};
+    if (count == 0 || count > max_lanes)
+      throw error{errc::invalid_argument,
+                  detail::concat("run_lanes: ", count, " lanes, expected 1 to ", max_lanes)};
+    world->run_lanes(count, [&](std::size_t index) { f(lane{index, count}); });
   }
   /// Returns the virtual time of the calling rank since the simulation began.
   [[nodiscard]] static std::chrono::nanoseconds now() noexcept {

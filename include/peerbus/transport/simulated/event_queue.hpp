@@ -6,9 +6,9 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
-#include <span>
-#include <vector>
+#include <utility>
 
 #include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
 
@@ -29,7 +29,7 @@ struct timed_event {
 /// radix heap: no event is earlier than the latest one that was taken. An event lies in the bucket
 /// of the highest bit in which its time differs from that one's, and moves on to lower buckets as
 /// time goes by. It is moved along with its neighbours in memory, so that millions of events cost
-/// few cache misses.
+/// few cache misses, and no more memory than they are long.
 class event_queue {
  public:
   /// The most events with which `take` calls `prepare`.
@@ -47,8 +47,9 @@ class event_queue {
     used_ |= bit(bucket);
     buckets_[bucket].push_back(added);
   }
-  /// Takes the earliest event. There is one. Calls `prepare(std::span<const timed_event>)` now and
-  /// then with up to `most_prepared` events that will be taken next, unless earlier ones are added.
+  /// Takes the earliest event. There is one. Calls `prepare(const std::deque<timed_event>&)` now
+  /// and then with up to `most_prepared` events that will be taken next, unless earlier ones are
+  /// added.
   template <class Prepare>
   [[nodiscard]] timed_event take(Prepare&& prepare) {
     const std::size_t first = first_used();
@@ -58,19 +59,16 @@ class event_queue {
       moved_.swap(buckets_[first]);
       if (prepared_ == 0 && moved_.size() <= most_prepared) {
         prepared_ = moved_.size();
-        prepare(std::span<const timed_event>{moved_});
+        prepare(std::as_const(moved_));
       }
       for (const timed_event& each : moved_) add(each);
       moved_.clear();
     }
     if (prepared_ != 0) --prepared_;
     auto& due = buckets_[0];
-    const timed_event taken = due[taken_++];
-    if (taken_ == due.size()) {
-      due.clear();
-      taken_ = 0;
-      used_ &= ~bit(0);
-    }
+    const timed_event taken = due.front();
+    due.pop_front();
+    if (due.empty()) used_ &= ~bit(0);
     return taken;
   }
 
@@ -86,11 +84,10 @@ class event_queue {
     return static_cast<std::size_t>(std::countr_zero(used_));
   }
 
-  std::array<std::vector<timed_event>, 64> buckets_;
+  std::array<std::deque<timed_event>, 64> buckets_;
   std::array<virtual_time, 64> earliest_{};
-  std::vector<timed_event> moved_;
+  std::deque<timed_event> moved_;
   std::uint64_t used_ = 0;    ///< a bit for each bucket that has events
-  std::size_t taken_ = 0;     ///< events of the first bucket that were taken
   std::size_t prepared_ = 0;  ///< events yet to be taken that `prepare` was called with
   virtual_time latest_ = 0;   ///< the time of the latest event taken
 };

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <span>
@@ -73,7 +74,10 @@ class scheduler {
       fibres_.emplace_back();
     }
     const std::uint32_t number = free_.back();
-    fibres_[number] = {std::make_unique<fibre>(stack_bytes, std::move(body)), rank(), time()};
+    strand& added = fibres_[number];
+    added.context = std::make_unique<fibre>(stack_bytes, std::move(body));
+    added.rank = rank();
+    added.clock = time();
     free_.pop_back();
     fibres_[rank()].lanes.push_back(number);
     add(time(), kind::resume, number);
@@ -244,7 +248,7 @@ inline void scheduler::run(event_target& target) {
     // Without an event, whoever still blocks would block forever.
     if (events_.empty()) unblock_all(wake::hopeless);
     if (events_.empty()) return;
-    const timed_event due = events_.take([&target](std::span<const timed_event> soon) {
+    const timed_event due = events_.take([&target](const std::deque<timed_event>& soon) {
       std::array<std::uint32_t, event_queue::most_prepared> numbers;
       std::size_t count = 0;
       for (const timed_event& each : soon)

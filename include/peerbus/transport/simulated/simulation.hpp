@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -19,6 +20,7 @@
 #include <peerbus/bootstrap/rank_function.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/function_ref.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/virtual_clock.hpp>
 #include <peerbus/transport/simulated/check_platform.hpp>
@@ -69,6 +71,9 @@ struct simulation final : virtual_clock {
     static_cast<void>(clock.block([this, own] { return messages.is_answered(own); }, end_of_time));
   }
 
+  /// Implements `simulated::run_lanes`.
+  void run_lanes(std::size_t count, function_ref<void(std::size_t)> body);
+
   /// Returns the rank in whose part of a window `memory` lies.
   [[nodiscard]] std::uint32_t owner_of(const void* memory) const noexcept {
     return std::prev(owners.upper_bound(memory))->second;
@@ -87,6 +92,39 @@ struct simulation final : virtual_clock {
   std::vector<sleeper> sleepers;
   std::map<const void*, std::uint32_t> owners;  ///< of parts of windows, by their first byte
 };
+
+inline void simulation::run_lanes(std::size_t count, function_ref<void(std::size_t)> body) {
+  const std::uint32_t caller = clock.current();
+  std::vector<std::exception_ptr> thrown(count);
+  std::vector<std::uint32_t> fibres;
+  std::size_t running = 0;
+  const auto guarded = [&](std::size_t lane) noexcept {
+    try {
+      body(lane);
+    } catch (...) {
+      thrown[lane] = std::current_exception();
+    }
+  };
+  try {
+    fibres.reserve(count - 1);
+    for (std::size_t lane = 1; lane < count; ++lane) {
+      fibres.push_back(clock.add_lane(options.stack_bytes, [&, lane]() noexcept {
+        guarded(lane);
+        --running;
+        clock.poke(caller);
+      }));
+      ++running;
+    }
+    guarded(0);
+  } catch (...) {  // No memory for a stack. The lanes before it end by their deadlines.
+    thrown[0] = std::current_exception();
+  }
+  const auto is_alone = [&running] { return running == 0; };
+  while (!is_alone()) static_cast<void>(clock.block(is_alone, end_of_time));
+  for (const std::uint32_t number : fibres) clock.remove_lane(number);
+  for (const std::exception_ptr& problem : thrown)
+    if (problem) std::rethrow_exception(problem);
+}
 
 /// Waits until all that the calling rank has sent is delivered: what it tells its peers before it
 /// leaves must not come after the news that it left.
@@ -109,9 +147,10 @@ class fibre_gate {
     void unlock() noexcept { simulation::of_thread()->clock.stay(false); }
   };
 
-  /// Waits until `open`, and not after `until`: fibres have no work to do meanwhile.
-  /// Throws: `error` timed_out if nothing can happen any more.
-  void wait(std::unique_lock<mutex>& lock, deadline until, std::chrono::milliseconds /*pause*/) {
+  /// Waits until `open`, and not after `until`: fibres have no work to do meanwhile. Returns false
+  /// if nothing can happen any more.
+  [[nodiscard]] bool wait(std::unique_lock<mutex>& lock, deadline until,
+                          std::chrono::milliseconds /*pause*/) {
     scheduler& clock = simulation::of_thread()->clock;
     waiting_.push_back(clock.current());
     const auto seen = opened_;
@@ -120,8 +159,7 @@ class fibre_gate {
         clock.block([this, seen] { return opened_ != seen; }, scheduler::time_of(until));
     std::erase(waiting_, clock.current());
     lock.lock();
-    if (why == scheduler::wake::hopeless)
-      throw error{errc::timed_out, "an allgather of simulated ranks, for which all of them wait"};
+    return why != scheduler::wake::hopeless;
   }
   void open() noexcept {
     ++opened_;
