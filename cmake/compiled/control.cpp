@@ -103,6 +103,7 @@
 #include <peerbus/moe/engine/reporting_path.ipp>
 #include <peerbus/moe/engine/resume.ipp>
 #include <peerbus/moe/engine/set_up.ipp>
+#include <peerbus/moe/engine/timed_path.ipp>
 #include <peerbus/moe/engine/use_index.ipp>
 #include <peerbus/moe/expert_map.ipp>
 #include <peerbus/moe/log_choices.ipp>

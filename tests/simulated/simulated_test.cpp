@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -302,6 +303,28 @@ TEST_CASE("a transport whose signals overtake puts is found out") {
 TEST_CASE("a protocol that only works by good luck is found out") {
   CHECK(failures<simulated>(2, nanoseconds{0}, write_without_permission) == 0);
   CHECK(failures<simulated>(2, nanoseconds{5000}, write_without_permission) > 0);
+}
+
+TEST_CASE("ranks of a node begin with different ranks of the next") {
+  simulation_options options = two_nodes();
+  options.platform.levels[0].ranks = 3;
+  std::vector<std::vector<std::size_t>> orders(9);
+  const int status = peerbus::run_simulated(
+      9,
+      [&](peerbus::bootstrap& boot) {
+        const communicator<any_transport> comm{any_transport{simulated{boot}}};
+        for (const rank_id peer : comm.peers()) orders[comm.rank().index()].push_back(peer.index());
+      },
+      options);
+  CHECK(status == 0);
+  CHECK(orders[0] == std::vector<std::size_t>{1, 2, 3, 4, 5, 6, 7, 8});
+  CHECK(orders[4] == std::vector<std::size_t>{5, 3, 7, 8, 0, 1, 2, 6});
+  CHECK(orders[8] == std::vector<std::size_t>{6, 7, 2, 3, 4, 5, 0, 1});
+  for (std::size_t step = 0; step < 8; ++step) {
+    std::set<std::size_t> visited;
+    for (const auto& order : orders) visited.insert(order[step]);
+    CHECK(visited.size() == 9);
+  }
 }
 
 TEST_CASE("rows that are not carried take the time of rows that are") {

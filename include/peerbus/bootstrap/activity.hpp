@@ -14,6 +14,7 @@
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/virtual_clock.hpp>
 
 namespace peerbus {
 

@@ -23,7 +23,9 @@ communicator<Transport>::communicator(Transport bus, communicator_options option
       shares_cores_{bus_.boot().shares_cores()},
       posted_{make_posted_boards()},
       control_{make_control_window(options.needs_fetch_add)},
-      agreement_{make_agreement()} {}
+      agreement_{make_agreement()} {
+  spread_peers(detail::near_ranks_of(bus_));
+}
 
 template <transport Transport>
 communicator<Transport>::~communicator() = default;

@@ -59,7 +59,8 @@ class rank_group {
   [[nodiscard]] const group_view& view() const noexcept { return view_; }
   /// Returns the other ranks of the view in the order in which operations visit them. Unless
   /// `order_peers` has set another order, each rank begins with the next one, so that not all visit
-  /// the same at once.
+  /// the same at once. If some ranks are near and others far, near ones come first. Of the far ones
+  /// rank i of a host begins with rank i of the next host.
   [[nodiscard]] std::span<const rank_id> peers() const noexcept { return peers_; }
   /// Sets the order of `peers` on this rank alone, such as nearest first. Not while an operation
   /// runs.
@@ -165,6 +166,10 @@ class rank_group {
   /// Goes on in `view`, which its members have agreed on. The group is usable again. No operation
   /// runs on this rank.
   void enter(group_view view);
+
+  /// Sets the order of `peers` that is used unless `order_peers` sets another one. `near` are the
+  /// ranks near this one, in ascending order and including it. Does nothing if they are all ranks.
+  void spread_peers(std::span<const rank_id> near);
 
   /// Ends the processes of `evicted`.
   /// Throws: `error` invalid_argument if it names the caller or no rank; as `membership::end`.

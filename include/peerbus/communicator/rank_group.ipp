@@ -35,6 +35,20 @@ PEERBUS_INLINE void rank_group::order_peers(std::vector<rank_id> order) {
   peers_ = std::move(order);
 }
 
+PEERBUS_INLINE void rank_group::spread_peers(std::span<const rank_id> near) {
+  if (near.size() <= 1 || near.size() == size()) return;
+  const auto is_near = [&](rank_id peer) {
+    return std::binary_search(near.begin(), near.end(), peer);
+  };
+  const auto far = std::stable_partition(peers_.begin(), peers_.end(), is_near);
+  if (far == peers_.end()) return;
+  // The near ranks directly below this one begin with the same far rank, each one further on.
+  std::ptrdiff_t below = 0;
+  for (std::size_t i = rank().index(); is_near(rank_id{(i + size() - 1) % size()}); ++below)
+    i = (i + size() - 1) % size();
+  std::rotate(far, far + below % (peers_.end() - far), peers_.end());
+}
+
 PEERBUS_INLINE void rank_group::agree(std::string_view doing, std::span<const declared> values,
                                       const std::optional<error>& objection) {
   agree(doing, values, default_deadline(), objection);

@@ -3,35 +3,9 @@
 
 #include <chrono>
 
-#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+#include <peerbus/core/virtual_clock.hpp>
 
 namespace peerbus {
-
-namespace detail {
-
-/// A clock that a thread's deadlines read in place of the steady clock, where time is simulated.
-/// Reading may take time, and let other ranks run.
-class virtual_clock {
- public:
-  virtual_clock() = default;
-  virtual_clock(const virtual_clock&) = delete;
-  virtual_clock& operator=(const virtual_clock&) = delete;
-
-  ///@{
-  /// Returns the simulated time. `glance` takes none, and lets nobody run.
-  [[nodiscard]] virtual std::chrono::steady_clock::time_point now() noexcept = 0;
-  [[nodiscard]] virtual std::chrono::steady_clock::time_point glance() const noexcept = 0;
-  ///@}
-
- protected:
-  ~virtual_clock() = default;
-};
-
-/// The clock of this thread's deadlines; null: the steady clock. The library meets
-/// simulated time here only: what counts time by `deadline` or writes what it does also runs there.
-inline constinit thread_local virtual_clock* clock_of_thread = nullptr;
-
-}  // namespace detail
 
 /// A point on the steady clock after which a blocking call gives up. It is a point and not a
 /// duration, so that a call that consists of several waits spends one budget. On Linux the steady

@@ -10,11 +10,14 @@
 #include <ctime>
 
 #include <peerbus/core/futex.hpp>
+#include <peerbus/core/virtual_clock.hpp>
 
 namespace peerbus::detail {
 
 PEERBUS_INLINE void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected,
                                deadline until) noexcept {
+  if (auto* const simulated = clock_of_thread)
+    return simulated->sleep(word, expected, until.when());
   timespec when{};
   timespec* timeout = nullptr;
   if (until.when() != deadline::clock::time_point::max()) {
@@ -31,6 +34,7 @@ PEERBUS_INLINE void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t e
 }
 
 PEERBUS_INLINE void futex_wake_all(std::atomic<std::uint32_t>& word) noexcept {
+  if (auto* const simulated = clock_of_thread) return simulated->wake(word);
   ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 

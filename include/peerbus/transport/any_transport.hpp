@@ -145,6 +145,7 @@ class any_transport {
   [[nodiscard]] errc progress() noexcept { return held_->progress(); }
   [[nodiscard]] std::string describe_trouble() const { return held_->describe_trouble(); }
   [[nodiscard]] peer_reach reach() const noexcept { return held_->reach(); }
+  [[nodiscard]] std::span<const rank_id> near_ranks() const noexcept { return held_->near_ranks(); }
   [[nodiscard]] std::byte* find_peer_memory(const window& memory, rank_id peer) const noexcept {
     return memory.parts_[peer.index()];
   }

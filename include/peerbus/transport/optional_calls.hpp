@@ -64,6 +64,16 @@ template <transport Transport>
     return errc::unsupported;
 }
 
+/// Returns the ranks that are near the caller, in ascending order and including the caller: as
+/// `bus.near_ranks()` says, if there is such a function, or those of the caller's host.
+template <transport Transport>
+[[nodiscard]] std::span<const rank_id> near_ranks_of(const Transport& bus) noexcept {
+  if constexpr (requires { bus.near_ranks(); })
+    return bus.near_ranks();
+  else
+    return bus.boot().near_ranks();
+}
+
 /// Requirement 17 over any transport: returns an empty string where no connection can break.
 template <transport Transport>
 [[nodiscard]] std::string describe_trouble(const Transport& bus) {

@@ -14,8 +14,10 @@
 #include <peerbus/bootstrap/rank_function.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/lane.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
+#include <peerbus/core/text.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/simulated/options.hpp>
@@ -45,6 +47,10 @@ template <rank_function F>
 /// Completion: as over a network. A put reads its source when its first byte arrives at the peer,
 /// which is when `flush` lets it go, and writes at the peer when its last byte has arrived.
 ///
+/// Near ranks: those that share one of the first `simulated_platform::near_levels`. Their memory
+/// loads and stores. Bytes are there at once; the signal that follows them takes their time, and a
+/// reader waits, if an exchange moves them as rows or outputs. Other stores and loads take none.
+///
 /// Ordering: what the contract promises and, if the options have a `jitter`, no more, except that a
 /// signal follows earlier puts to its peer in windows of all traffic classes.
 ///
@@ -53,7 +59,7 @@ template <rank_function F>
 /// Time: puts, gets and signals take the rank the time that the platform's costs say, and each look
 /// at a signal; `advance` charges everything else.
 ///
-/// Threads: one for all ranks; a rank has no lanes.
+/// Threads: one for all ranks. Lanes of a rank are fibres of `run_lanes`.
 ///
 /// Cost: a put or signal is three events and, unlike what the contract says, may allocate. A copy
 /// of the payload is kept while it is on its way.
@@ -70,9 +76,14 @@ class simulated {
 
    private:
     friend simulated;
-    explicit window(std::shared_ptr<const detail::simulated_parts> parts)
-        : parts_{std::move(parts)} {}
+    window(std::shared_ptr<const detail::simulated_parts> parts, rank_id own_rank)
+        : parts_{std::move(parts)}, own_rank_{own_rank} {}
+    /// Returns the part of the caller.
+    [[nodiscard]] const detail::simulated_parts::part& own() const noexcept {
+      return parts_->of[own_rank_.index()];
+    }
     std::shared_ptr<const detail::simulated_parts> parts_;
+    rank_id own_rank_;
   };
 
   /// `run` starts fibres for it, by `run_ranks`.
@@ -83,8 +94,9 @@ class simulated {
     return run_simulated(n, std::move(f));
   }
 
-  /// Runs of puts, which are one message.
-  static constexpr transport_refinements refines{.put_run = true};
+  /// Runs of puts, which are one message; the memory of near ranks, if the platform has such.
+  static constexpr transport_refinements refines{
+      .find_peer_memory = true, .put_run = true, .reach = true};
 
   /// Keeps a reference to `boot`.
   /// Throws: `error` unsupported if the caller is no simulated rank.
@@ -105,6 +117,21 @@ class simulated {
     if (auto* const world = detail::simulation::of_thread())
       world->clock.charge(
           detail::picoseconds(world->options.platform.costs.token_ns * static_cast<double>(count)));
+  }
+  /// Calls `f(lane{i, count})` for each of `count` lanes of the calling rank. They run at the same
+  /// time: each has a clock of its own, which begins with that of the caller. The caller is lane 0,
+  /// and goes on at the time of the last lane.
+  /// Cost: a stack for each other lane.
+  /// Throws: what the lowest lane threw that threw anything; `error` unsupported if the caller is
+  /// no simulated rank, invalid_argument unless `count` is 1 to `max_lanes`.
+  template <class F>
+  static void run_lanes(std::size_t count, F f) {
+    auto* const world = detail::simulation::of_thread();
+    if (world == nullptr) throw error{errc::unsupported, "run_lanes: called by no simulated rank"};
+    if (count == 0 || count > max_lanes)
+      throw error{errc::invalid_argument,
+                  detail::concat("run_lanes: ", count, " lanes, expected 1 to ", max_lanes)};
+    world->run_lanes(count, [&](std::size_t index) { f(lane{index, count}); });
   }
   /// Returns the virtual time of the calling rank since the simulation began.
   [[nodiscard]] static std::chrono::nanoseconds now() noexcept {
@@ -132,7 +159,7 @@ class simulated {
   }
   [[nodiscard]] window make_window(window_shape shape, deadline until);
   [[nodiscard]] std::span<std::byte> local(const window& memory) const noexcept {
-    return {memory.parts_->own().data, memory.parts_->shape.bytes};
+    return {memory.own().data, memory.parts_->shape.bytes};
   }
   [[nodiscard]] errc put(rank_id peer, const window& memory, std::size_t offset,
                          std::span<const std::byte> source) noexcept {
@@ -153,6 +180,18 @@ class simulated {
   [[nodiscard]] errc wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited) noexcept;
   [[nodiscard]] std::uint64_t value(const window& memory, signal_id id) const noexcept;
+  [[nodiscard]] std::byte* find_peer_memory(const window& memory, rank_id peer) const noexcept;
+  [[nodiscard]] peer_reach reach() const noexcept {
+    return world_->options.platform.near_levels == 0 ? peer_reach::none : peer_reach::near;
+  }
+  [[nodiscard]] errc wait_at(rank_id owner, const window& memory, signal_id id, std::uint64_t value,
+                             deadline until, std::optional<rank_id> awaited) noexcept {
+    return owner == boot_->rank() ? wait(memory, id, value, until, awaited) : errc::unsupported;
+  }
+  [[nodiscard]] std::uint64_t value_at(rank_id owner, const window& memory,
+                                       signal_id id) const noexcept {
+    return owner == boot_->rank() ? value(memory, id) : 0;
+  }
   [[nodiscard]] errc flush(rank_id peer) noexcept;
   [[nodiscard]] errc quiet() noexcept;
   [[nodiscard]] errc progress() noexcept {
@@ -181,14 +220,16 @@ class simulated {
     return errc::ok;
   }
   /// Makes a message to `peer`, which exists.
-  std::uint32_t message_to(rank_id peer, const window& memory, detail::message_kind kind) noexcept;
+  std::uint32_t message_to(rank_id peer, const window& memory, detail::message_kind kind,
+                           bool has_cargo = true) noexcept;
 
   bootstrap* boot_;
   std::unique_ptr<detail::simulation, detail::deliver_all> world_;
-  std::vector<std::uint32_t> fibres_;  ///< by rank, from the latest window; empty before the first
+  /// By rank, its number in the simulation, from the latest window; empty before the first.
+  std::shared_ptr<const std::vector<std::uint32_t>> numbers_;
 };
 
-static_assert(transport<simulated> && !direct_transport<simulated>);
+static_assert(partly_direct_transport<simulated>);
 static_assert(runnable_transport<simulated>);
 
 }  // namespace peerbus

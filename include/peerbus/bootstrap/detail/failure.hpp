@@ -54,6 +54,13 @@ inline failure missing_ranks(std::string_view doing, const std::vector<rank_id>&
   return {errc::timed_out, std::move(text)};
 }
 
+/// Makes a `timed_out` failure for ranks of which none can go on: all wait for another one.
+inline failure all_wait(std::string_view doing, const std::vector<rank_id>& missing,
+                        std::size_t size) {
+  return {errc::timed_out, concat("allgather for '", doing, "': ", describe_ranks(missing), " of ",
+                                  size, " did not come, and all ranks wait")};
+}
+
 /// Makes a `peer_dead` failure. `gone` lists how ranks ended, such as "rank 3 died".
 inline failure gone_ranks(std::string_view doing, std::string_view gone) {
   return {errc::peer_dead, concat("allgather for '", doing, "': ", gone)};

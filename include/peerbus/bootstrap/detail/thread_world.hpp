@@ -35,8 +35,11 @@ class thread_gate {
   using mutex = std::mutex;
 
   /// Sleeps until `open`, for at most `pause`, and not after `until`. The caller holds `lock`.
-  void wait(std::unique_lock<mutex>& lock, deadline until, std::chrono::milliseconds pause) {
+  /// Returns true: other ranks may still come.
+  [[nodiscard]] bool wait(std::unique_lock<mutex>& lock, deadline until,
+                          std::chrono::milliseconds pause) {
     changed_.wait_for(lock, std::min<deadline::clock::duration>(until.remaining(), pause));
+    return true;
   }
   /// Wakes all that sleep.
   void open() noexcept { changed_.notify_all(); }
@@ -105,7 +108,10 @@ class shared_world {
         else if (until.expired())
           fail(missing_ranks(doing, missing(*current), members, span));
         if (failed_) break;
-        gate_.wait(lock, until, pause);
+        if (!gate_.wait(lock, until, pause) && !failed_ && !current->complete) {
+          fail(all_wait(doing, missing(*current), size()));
+          break;
+        }
         lock.unlock();  // Other ranks must not wait for this rank's tasks.
         pause = idle.advance(poll_pause);
         lock.lock();

@@ -10,6 +10,7 @@
 #include <peerbus/moe/engine/batch_ring.hpp>
 #include <peerbus/moe/engine/exchange_core.hpp>
 #include <peerbus/moe/engine/reporting_path.hpp>
+#include <peerbus/moe/engine/timed_path.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/path/any_row_path.hpp>
 #include <peerbus/moe/stores.hpp>
@@ -31,7 +32,8 @@ struct exchange_parts {
         map{places},
         window{std::move(made)},
         batches{std::move(plans)},
-        path{reporting_path::over(make_row_path(*window, map), window->group(), map, batches)},
+        path{reporting_path::over(timed_path::over(make_row_path(*window, map), *window, map),
+                                  window->group(), map, batches)},
         core{exchange, {config, map, *window, batches, *path}, stores_by} {}
   exchange_parts(const exchange_parts&) = delete;
   exchange_parts& operator=(const exchange_parts&) = delete;

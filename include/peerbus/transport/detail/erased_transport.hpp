@@ -42,6 +42,8 @@ class erased_transport {
                                                                    deadline until) = 0;
   [[nodiscard]] virtual std::span<std::byte> local(const erased_window& memory) const noexcept = 0;
   [[nodiscard]] virtual peer_reach reach() const noexcept = 0;
+  /// Returns the ranks that are near the caller, in ascending order and including the caller.
+  [[nodiscard]] virtual std::span<const rank_id> near_ranks() const noexcept = 0;
   /// Returns the part of a rank, also of this one, or nullptr if loads and stores do not reach it.
   [[nodiscard]] virtual std::byte* find_part(const erased_window& memory,
                                              rank_id rank) const noexcept = 0;
@@ -101,6 +103,9 @@ class held_transport final : public erased_transport {
     return bus_.local(held(memory));
   }
   [[nodiscard]] peer_reach reach() const noexcept override { return reach_of(bus_); }
+  [[nodiscard]] std::span<const rank_id> near_ranks() const noexcept override {
+    return near_ranks_of(bus_);
+  }
   [[nodiscard]] std::byte* find_part(const erased_window& memory,
                                      rank_id rank) const noexcept override {
     if (rank == bus_.boot().rank()) return bus_.local(held(memory)).data();

@@ -45,6 +45,9 @@ inline void check_platform(const simulated_platform& platform) {
       refuse(
           concat(of, ": gb_per_s is ", std::to_string(level.gb_per_s), ", expected 1e-6 to 1e6"));
   }
+  if (platform.near_levels > platform.levels.size())
+    refuse(concat("near_levels is ", platform.near_levels, ", expected at most ",
+                  platform.levels.size(), ", the number of levels"));
   check_time("costs", "put_ns", platform.costs.put_ns, 0);
   check_time("costs", "signal_ns", platform.costs.signal_ns, 0);
   check_time("costs", "poll_ns", platform.costs.poll_ns, 1);

@@ -3,12 +3,14 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/core/align.hpp>
@@ -23,18 +25,37 @@ namespace peerbus {
 namespace detail {
 
 inline simulated_memory::simulated_memory(window_shape shape, std::uint32_t number)
-    : fibre{number},
-      mapped_{align_up(shape.bytes, cache_line_bytes) + shape.signals * sizeof(signal_word) + 1} {
+    : rank{number},
+      mapped_{align_up(shape.bytes, cache_line_bytes) + shape.signals * sizeof(std::uint64_t) + 1} {
   void* const start = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED)
     throw error{errc::out_of_memory, concat("a simulated rank's part of ", mapped_, " bytes")};
   static_cast<void>(::madvise(start, mapped_, MADV_NOHUGEPAGE));
   data = static_cast<std::byte*>(start);
-  signals = placed<signal_word>(data + align_up(shape.bytes, cache_line_bytes));
+  signals = placed<std::uint64_t>(data + align_up(shape.bytes, cache_line_bytes));
+  simulation::of_thread()->owners.emplace(start, rank);
 }
 
-inline simulated_memory::~simulated_memory() { ::munmap(data, mapped_); }
+inline std::shared_ptr<const simulated_parts> simulated_parts::over(
+    window_shape shape, std::span<const std::shared_ptr<const simulated_memory>> memories) {
+  auto made = std::make_shared<simulated_parts>();
+  auto numbers = std::make_shared<std::vector<std::uint32_t>>();
+  made->shape = shape;
+  made->of.reserve(memories.size());
+  numbers->reserve(memories.size());
+  for (const auto& memory : memories) {
+    made->of.push_back({memory->data, memory->signals, memory});
+    numbers->push_back(memory->rank);
+  }
+  made->numbers = std::move(numbers);
+  return made;
+}
+
+inline simulated_memory::~simulated_memory() {
+  if (auto* const running = simulation::of_thread()) running->owners.erase(data);
+  ::munmap(data, mapped_);
+}
 
 }  // namespace detail
 
@@ -44,36 +65,36 @@ inline simulated::window simulated::make_window(window_shape shape, deadline unt
   if (!objection)
     objection = objection_of("a window's memory", [&] {
       own_part.object =
-          std::make_shared<const detail::simulated_memory>(shape, world_->clock.current());
+          std::make_shared<const detail::simulated_memory>(shape, world_->clock.rank());
     });
   const auto all = gather_or_refuse(*boot_, "window", std::move(own_part), objection, until);
-  auto parts = std::make_shared<detail::simulated_parts>();
-  parts->shape = shape;
-  parts->own_rank = boot_->rank();
-  parts->of.reserve(all.size());
-  fibres_.clear();
-  for (const auto& from : all) {
-    // Ranks that are gone have none: in their place lies memory that nobody shares.
-    auto memory =
-        from.object
-            ? std::static_pointer_cast<const detail::simulated_memory>(from.object)
-            : std::make_shared<const detail::simulated_memory>(shape, world_->clock.current());
-    fibres_.push_back(memory->fibre);
-    parts->of.push_back({memory->data, memory->signals, memory->fibre, memory});
+  std::vector<std::shared_ptr<const detail::simulated_memory>> memories;
+  memories.reserve(all.size());
+  for (const auto& from : all)
+    memories.push_back(std::static_pointer_cast<const detail::simulated_memory>(from.object));
+  // Ranks that are gone have none: in their place lies memory that nobody shares.
+  const bool is_whole = std::ranges::all_of(memories, [](const auto& memory) { return !!memory; });
+  auto parts = is_whole ? memories.front()->all.lock() : nullptr;
+  if (!parts) {
+    for (auto& memory : memories)
+      if (!memory)
+        memory = std::make_shared<const detail::simulated_memory>(shape, world_->clock.rank());
+    parts = detail::simulated_parts::over(shape, memories);
+    if (is_whole) memories.front()->all = parts;
   }
-  return window{std::move(parts)};
+  numbers_ = parts->numbers;
+  return window{std::move(parts), boot_->rank()};
 }
 
 inline std::uint32_t simulated::message_to(rank_id peer, const window& memory,
-                                           detail::message_kind kind) noexcept {
-  const auto& part = memory.parts_->of[peer.index()];
-  const std::uint32_t number = messages().fresh();
+                                           detail::message_kind kind, bool has_cargo) noexcept {
+  const std::uint32_t number = messages().fresh(has_cargo);
   detail::sim_message& made = messages()[number];
   made.kind = kind;
-  made.from = world_->clock.current();
-  made.to = part.fibre;
+  made.from = world_->clock.rank();
+  made.to = (*memory.parts_->numbers)[peer.index()];
   made.owner = memory.parts_;
-  made.target = part.data;
+  if (has_cargo) made.cargo->target = memory.parts_->of[peer.index()].data;
   return number;
 }
 
@@ -88,8 +109,10 @@ inline errc simulated::put_run(rank_id peer, const window& memory,
   if (pieces.empty()) return errc::ok;
   charge(costs().put_ns * static_cast<double>(pieces.size()));
   const std::uint32_t number = message_to(peer, memory, detail::message_kind::put);
-  messages()[number].pieces.assign(pieces.begin(), pieces.end());
-  messages()[number].bytes = bytes;
+  detail::sim_cargo& sent = *messages()[number].cargo;
+  sent.pieces.assign(pieces.begin(), pieces.end());
+  sent.requests = pieces.size();
+  sent.bytes = bytes;
   messages().send(number);
   return errc::ok;
 }
@@ -98,12 +121,11 @@ inline errc simulated::signal(rank_id peer, const window& memory, signal_id id,
                               std::uint64_t value) noexcept {
   if (!memory.parts_->has(peer, id)) return errc::out_of_range;
   charge(costs().signal_ns);
-  const std::uint32_t number = message_to(peer, memory, detail::message_kind::put);
+  const std::uint32_t number = message_to(peer, memory, detail::message_kind::put, false);
   detail::sim_message& sent = messages()[number];
   sent.has_signal = true;
   sent.word = &memory.parts_->of[peer.index()].signals[index(id)];
   sent.value = value;
-  sent.bytes = sizeof value;
   messages().send(number);
   return errc::ok;
 }
@@ -116,11 +138,12 @@ inline errc simulated::put_signal(rank_id peer, const window& memory, std::size_
   charge(costs().put_ns + costs().signal_ns);
   const std::uint32_t number = message_to(peer, memory, detail::message_kind::put);
   detail::sim_message& sent = messages()[number];
-  sent.pieces.assign(1, {offset, source});
+  sent.cargo->pieces.assign(1, {offset, source});
+  sent.cargo->requests = 1;
   sent.has_signal = true;
   sent.word = &memory.parts_->of[peer.index()].signals[index(id)];
   sent.value = value;
-  sent.bytes = source.size() + sizeof value;
+  sent.cargo->bytes = source.size() + sizeof value;
   messages().send(number);
   return errc::ok;
 }
@@ -130,9 +153,10 @@ inline errc simulated::get(rank_id peer, const window& memory, std::size_t offse
   if (!memory.parts_->holds(peer, offset, target.size())) return errc::out_of_range;
   charge(costs().put_ns);
   const std::uint32_t number = message_to(peer, memory, detail::message_kind::get);
-  detail::sim_message& sent = messages()[number];
+  detail::sim_cargo& sent = *messages()[number].cargo;
   sent.pieces.assign(1, {0, {sent.target + offset, target.size()}});
   sent.target = target.data();
+  sent.asked = target.size();
   messages().send(number);
   return errc::ok;
 }
@@ -145,11 +169,11 @@ inline errc simulated::fetch_add(rank_id peer, const window& memory, std::size_t
   bool done = false;
   const std::uint32_t number = message_to(peer, memory, detail::message_kind::add);
   detail::sim_message& sent = messages()[number];
-  sent.target += offset;
   sent.value = addend;
-  sent.result = &before;
-  sent.done = &done;
-  sent.bytes = sizeof addend;
+  sent.cargo->target += offset;
+  sent.cargo->result = &before;
+  sent.cargo->done = &done;
+  sent.cargo->bytes = sizeof addend;
   messages().send(number);
   return block([&done] { return done; });
 }
@@ -157,10 +181,10 @@ inline errc simulated::fetch_add(rank_id peer, const window& memory, std::size_t
 inline errc simulated::wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
                             std::optional<rank_id> awaited) noexcept {
   const detail::simulated_parts& parts = *memory.parts_;
-  if (!parts.has(parts.own_rank, id) || !parts.has(awaited.value_or(parts.own_rank), id))
+  if (!parts.has(memory.own_rank_, id) || !parts.has(awaited.value_or(memory.own_rank_), id))
     return errc::out_of_range;
-  const signal_word& word = parts.own().signals[index(id)];
-  const auto has_come = [&word, value] { return word.value() >= value; };
+  const std::uint64_t& word = memory.own().signals[index(id)];
+  const auto has_come = [&word, value] { return word >= value; };
   charge(costs().poll_ns);
   if (has_come()) return errc::ok;
   const detail::virtual_time end = detail::scheduler::time_of(until);
@@ -173,22 +197,29 @@ inline errc simulated::wait(const window& memory, signal_id id, std::uint64_t va
 }
 
 inline std::uint64_t simulated::value(const window& memory, signal_id id) const noexcept {
-  const detail::simulated_parts& parts = *memory.parts_;
-  if (!parts.has(parts.own_rank, id)) return 0;
+  if (!memory.parts_->has(memory.own_rank_, id)) return 0;
   look();
-  return parts.own().signals[index(id)].value();
+  return memory.own().signals[index(id)];
+}
+
+inline std::byte* simulated::find_peer_memory(const window& memory, rank_id peer) const noexcept {
+  const auto& numbers = *memory.parts_->numbers;
+  const simulated_platform& platform = world_->options.platform;
+  const bool is_near = platform.shared_level(numbers[memory.own_rank_.index()],
+                                             numbers[peer.index()]) < platform.near_levels;
+  return is_near ? memory.parts_->of[peer.index()].data : nullptr;
 }
 
 inline errc simulated::flush(rank_id peer) noexcept {
   if (peer.index() >= boot_->size()) return errc::out_of_range;
-  if (fibres_.empty()) return errc::ok;
-  return block([this, own = world_->clock.current(), to = fibres_[peer.index()]] {
+  if (numbers_ == nullptr) return errc::ok;
+  return block([this, own = world_->clock.rank(), to = (*numbers_)[peer.index()]] {
     return messages().is_flushed(own, to);
   });
 }
 
 inline errc simulated::quiet() noexcept {
-  return block([this, own = world_->clock.current()] { return messages().is_quiet(own); });
+  return block([this, own = world_->clock.rank()] { return messages().is_quiet(own); });
 }
 
 }  // namespace peerbus

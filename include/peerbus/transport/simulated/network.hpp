@@ -12,6 +12,7 @@
 
 #include <peerbus/core/placed.hpp>
 #include <peerbus/transport/refinements.hpp>
+#include <peerbus/transport/simulated/message.hpp>
 #include <peerbus/transport/simulated/options.hpp>
 #include <peerbus/transport/simulated/pair.hpp>
 #include <peerbus/transport/simulated/ports.hpp>
@@ -19,32 +20,6 @@
 #include <peerbus/transport/simulated/window.hpp>
 
 namespace peerbus::detail {
-
-/// The kinds of messages between two ranks.
-enum class message_kind : std::uint8_t { put, get, got, add, added };
-
-/// A message: a put, a signal or both; or a request and its answer. `from` sends it.
-struct sim_message {
-  message_kind kind = message_kind::put;
-  bool has_signal = false;  ///< it raises `word` to `value`
-  std::uint32_t from = 0;
-  std::uint32_t to = 0;
-  std::uint32_t epoch = 0;            ///< of the pair
-  std::size_t bytes = 0;              ///< on the wire
-  std::shared_ptr<const void> owner;  ///< keeps what the pointers below point to
-  std::byte* target = nullptr;        ///< of puts, to which offsets are added; of gets
-  std::vector<put_piece> pieces;      ///< of puts; of gets the source
-  std::vector<std::byte> carried;     ///< the bytes, once they have left
-  signal_word* word = nullptr;
-  std::uint64_t value = 0;          ///< of the signal, or the addend
-  std::uint64_t* result = nullptr;  ///< of `fetch_add`
-  bool* done = nullptr;             ///< set when an answer is there
-
-  /// Returns whether it has bytes that a later signal follows.
-  [[nodiscard]] bool is_put() const noexcept {
-    return kind == message_kind::put && !pieces.empty();
-  }
-};
 
 /// The messages of a simulation, their ways through ports, and what they do at either end.
 class network final : public scheduler::event_target {
@@ -58,11 +33,17 @@ class network final : public scheduler::event_target {
         undelivered_(size, 0),
         unanswered_(size, 0) {}
 
-  /// Returns a message to fill in and `send`.
-  [[nodiscard]] std::uint32_t fresh();
-  [[nodiscard]] sim_message& operator[](std::uint32_t number) noexcept { return *pool_[number]; }
+  /// Returns a message to fill in and `send`, with a cargo if it `has_cargo`.
+  [[nodiscard]] std::uint32_t fresh(bool has_cargo) { return pool_.fresh(has_cargo); }
+  [[nodiscard]] sim_message& operator[](std::uint32_t number) noexcept { return pool_[number]; }
   /// Sends a message at the present time.
   void send(std::uint32_t number);
+  ///@{
+  /// Sends a message that takes the time of stores of `rows` rows, which are at `to` already, or of
+  /// loads from there.
+  void send_stores(std::uint32_t from, std::uint32_t to, std::size_t rows, std::size_t bytes);
+  void send_loads(std::uint32_t from, std::uint32_t to, std::size_t rows, std::size_t bytes);
+  ///@}
 
   /// Returns whether all that `from` has sent `to` has left, and its reads are done.
   [[nodiscard]] bool is_flushed(std::uint32_t from, std::uint32_t to) noexcept {
@@ -71,12 +52,24 @@ class network final : public scheduler::event_target {
   /// Returns whether all that `from` has sent is delivered.
   [[nodiscard]] bool is_quiet(std::uint32_t from) const noexcept { return undelivered_[from] == 0; }
 
+  /// Returns whether all that `from` asked for has come.
+  [[nodiscard]] bool is_answered(std::uint32_t from) const noexcept {
+    return unanswered_[from] == 0;
+  }
   /// Returns whether all that `from` has sent is delivered, and all that it asked for has come.
   [[nodiscard]] bool is_over(std::uint32_t from) const noexcept {
-    return is_quiet(from) && unanswered_[from] == 0;
+    return is_quiet(from) && is_answered(from);
   }
 
   void happen(std::uint32_t what, std::uint32_t number) override;
+  void prepare(std::span<const std::uint32_t> numbers) noexcept override {
+    for (const std::uint32_t number : numbers) __builtin_prefetch(&pool_[number]);
+    for (const std::uint32_t number : numbers) {
+      const sim_message& soon = pool_[number];
+      __builtin_prefetch(&pair_of(soon.from, soon.to));
+      __builtin_prefetch(soon.word);
+    }
+  }
 
   /// Returns the bytes that have left ranks, payload that is not carried included.
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return bytes_sent_; }
@@ -100,9 +93,8 @@ class network final : public scheduler::event_target {
   }
   void read_sources(sim_message& leaving);
   void deliver(std::uint32_t number);
-  void deliver_signals(sim_pair& pair);
+  void deliver_put(std::uint32_t number);
   void answer(std::uint32_t number, message_kind kind, std::size_t bytes);
-  void release(std::uint32_t number);
 
   scheduler& clock_;
   const simulation_options& options_;
@@ -111,58 +103,58 @@ class network final : public scheduler::event_target {
   std::vector<std::vector<sim_pair>> pairs_;  ///< [from][to]; a row is empty until it is used
   std::vector<std::uint32_t> undelivered_;    ///< [from]
   std::vector<std::uint32_t> unanswered_;     ///< [from]; gets and additions
-  std::vector<std::unique_ptr<sim_message>> pool_;
-  std::vector<std::uint32_t> free_;
+  message_pool pool_;
   std::uint64_t bytes_sent_ = 0;
   std::uint64_t messages_sent_ = 0;
 };
 
-inline std::uint32_t network::fresh() {
-  if (free_.empty()) {
-    pool_.push_back(std::make_unique<sim_message>());
-    return static_cast<std::uint32_t>(pool_.size() - 1);
-  }
-  const std::uint32_t number = free_.back();
-  free_.pop_back();
-  return number;
-}
-
-inline void network::release(std::uint32_t number) {
-  sim_message& used = *pool_[number];
-  // Vectors keep their memory for the next message.
-  auto pieces = std::move(used.pieces);
-  auto carried = std::move(used.carried);
-  used = {};
-  pieces.clear();
-  carried.clear();
-  used.pieces = std::move(pieces);
-  used.carried = std::move(carried);
-  free_.push_back(number);
-}
-
 inline void network::send(std::uint32_t number) {
-  sim_message& sent = *pool_[number];
+  sim_message& sent = pool_[number];
   sim_pair& pair = pair_of(sent.from, sent.to);
   sent.epoch = pair.add(sent.is_put(), sent.has_signal);
-  pair.note_sent();
+  if (sent.cargo) pair.note_sent();
   ++undelivered_[sent.from];
   if (sent.kind != message_kind::put) ++unanswered_[sent.from];
   ++messages_sent_;
-  bytes_sent_ += sent.bytes;
+  bytes_sent_ += sent.bytes();
   clock_.add(clock_.time() + delay(), departs, number);
 }
 
+inline void network::send_stores(std::uint32_t from, std::uint32_t to, std::size_t rows,
+                                 std::size_t bytes) {
+  const std::uint32_t number = fresh(true);
+  sim_message& stores = pool_[number];
+  stores.from = from;
+  stores.to = to;
+  stores.cargo->requests = rows;
+  stores.cargo->bytes = bytes;
+  send(number);
+}
+
+inline void network::send_loads(std::uint32_t from, std::uint32_t to, std::size_t rows,
+                                std::size_t bytes) {
+  const std::uint32_t number = fresh(true);
+  sim_message& loads = pool_[number];
+  loads.kind = message_kind::get;
+  loads.from = from;
+  loads.to = to;
+  loads.cargo->requests = rows;
+  loads.cargo->asked = bytes;
+  send(number);
+}
+
 inline void network::happen(std::uint32_t what, std::uint32_t number) {
-  sim_message& moved = *pool_[number];
-  const std::size_t requests = std::max<std::size_t>(moved.pieces.size(), 1);
+  sim_message& moved = pool_[number];
   switch (static_cast<stage>(what)) {
     case departs:
-      return clock_.add(ports_.leave(moved.from, moved.to, requests, moved.bytes, clock_.time()),
-                        arrives, number);
+      return clock_.add(
+          ports_.leave(moved.from, moved.to, moved.requests(), moved.bytes(), clock_.time()),
+          arrives, number);
     case arrives:
       read_sources(moved);
       return clock_.add(
-          ports_.enter(moved.from, moved.to, requests, moved.bytes, clock_.time()) + delay(),
+          ports_.enter(moved.from, moved.to, moved.requests(), moved.bytes(), clock_.time()) +
+              delay(),
           is_delivered, number);
     case is_delivered: return deliver(number);
   }
@@ -171,41 +163,52 @@ inline void network::happen(std::uint32_t what, std::uint32_t number) {
 inline void network::read_sources(sim_message& leaving) {
   // A sender may write to sources once it knows that they were read, and that is late: when the
   // first byte arrives.
-  if (leaving.kind != message_kind::put) return;
-  for (const put_piece& piece : leaving.pieces)
+  if (!leaving.is_put()) return;
+  for (const put_piece& piece : leaving.cargo->pieces)
     if (is_carried(piece))
-      leaving.carried.insert(leaving.carried.end(), piece.source.begin(), piece.source.end());
-  pair_of(leaving.from, leaving.to).note_done();
-  clock_.poke(leaving.from);
+      leaving.cargo->carried.insert(leaving.cargo->carried.end(), piece.source.begin(),
+                                    piece.source.end());
+  sim_pair& pair = pair_of(leaving.from, leaving.to);
+  pair.note_done();
+  if (pair.outstanding() == 0) clock_.poke_rank(leaving.from);
 }
 
 inline void network::deliver(std::uint32_t number) {
-  sim_message& here = *pool_[number];
+  sim_message& here = pool_[number];
   switch (here.kind) {
-    case message_kind::put: break;
+    case message_kind::put: return deliver_put(number);
     case message_kind::get: {
-      const auto source = here.pieces.front().source;
-      if (is_carried(here.pieces.front())) here.carried.assign(source.begin(), source.end());
-      return answer(number, message_kind::got, source.size());
+      // A get that only takes the time of loads has no source.
+      for (const put_piece& piece : here.cargo->pieces)
+        if (is_carried(piece)) here.cargo->carried.assign(piece.source.begin(), piece.source.end());
+      return answer(number, message_kind::got, here.cargo->asked);
     }
     case message_kind::add: {
-      std::uint64_t& word = *placed<std::uint64_t>(here.target);
-      *here.result = std::exchange(word, word + here.value);
+      std::uint64_t& word = *placed<std::uint64_t>(here.cargo->target);
+      *here.cargo->result = std::exchange(word, word + here.value);
       return answer(number, message_kind::added, sizeof word);
     }
-    case message_kind::got: std::ranges::copy(here.carried, here.target); [[fallthrough]];
+    case message_kind::got:
+      std::ranges::copy(here.cargo->carried, here.cargo->target);
+      [[fallthrough]];
     case message_kind::added:
-      if (here.done != nullptr) *here.done = true;
+      if (here.cargo->done != nullptr) *here.cargo->done = true;
       pair_of(here.to, here.from).note_done();
       --unanswered_[here.to];
-      clock_.poke(here.to);
-      return release(number);
+      clock_.poke_rank(here.to);
+      return pool_.release(number);
   }
-  const std::byte* next = here.carried.data();
-  for (const put_piece& piece : here.pieces) {
-    if (!is_carried(piece)) continue;
-    std::copy_n(next, piece.source.size(), here.target + piece.offset);
-    next += piece.source.size();
+}
+
+inline void network::deliver_put(std::uint32_t number) {
+  sim_message& here = pool_[number];
+  if (here.cargo) {
+    const std::byte* next = here.cargo->carried.data();
+    for (const put_piece& piece : here.cargo->pieces) {
+      if (!is_carried(piece)) continue;
+      std::copy_n(next, piece.source.size(), here.cargo->target + piece.offset);
+      next += piece.source.size();
+    }
   }
   const std::uint32_t from = here.from;
   const std::uint32_t to = here.to;
@@ -214,21 +217,25 @@ inline void network::deliver(std::uint32_t number) {
   if (here.has_signal)
     pair.deliver_signal(here.epoch, number);
   else
-    release(number);
+    pool_.release(number);
+  bool is_raised = false;
   pair.raise_due([&](std::uint32_t due) {
-    pool_[due]->word->raise_at_least(pool_[due]->value);
-    release(due);
+    std::uint64_t& word = *pool_[due].word;
+    word = std::max(word, pool_[due].value);
+    pool_.release(due);
+    is_raised = true;
   });
   --undelivered_[from];
-  clock_.poke(to);
-  if (to != from) clock_.poke(from);
+  // A rank waits for signals, and for all that it has sent.
+  if (is_raised) clock_.poke_rank(to);
+  if (undelivered_[from] == 0) clock_.poke_rank(from);
 }
 
 inline void network::answer(std::uint32_t number, message_kind kind, std::size_t bytes) {
-  sim_message& request = *pool_[number];
+  sim_message& request = pool_[number];
   --undelivered_[request.from];
   request.kind = kind;
-  request.bytes = bytes;
+  request.cargo->bytes = bytes;
   bytes_sent_ += bytes;
   std::swap(request.from, request.to);
   clock_.add(clock_.time() + delay(), departs, number);

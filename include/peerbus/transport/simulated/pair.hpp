@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <deque>
+#include <memory>
+#include <utility>
 
 namespace peerbus::detail {
 
@@ -14,29 +17,32 @@ class sim_pair {
  public:
   /// Adds a put, a signal that ends its epoch, or both. Returns the epoch.
   std::uint32_t add(bool is_put, bool is_signal) {
-    if (epochs_.empty()) epochs_.emplace_back();
-    const auto number = static_cast<std::uint32_t>(first_ + epochs_.size() - 1);
-    if (is_put) ++epochs_.back().puts;
-    if (is_signal) epochs_.emplace_back();
+    const std::uint32_t number = open_;
+    if (is_put) ++epoch_of(number).puts;
+    if (is_signal && ++open_ - first_ >= first_epochs_.size()) {
+      if (!more_) more_ = std::make_unique<std::deque<epoch>>();
+      more_->emplace_back();
+    }
     return number;
   }
   /// Notes that a put is delivered.
-  void deliver_put(std::uint32_t number) noexcept { --epochs_[number - first_].puts; }
+  void deliver_put(std::uint32_t number) noexcept { --epoch_of(number).puts; }
   /// Notes that the signal which ends epoch `number` has come, as message `message`.
   void deliver_signal(std::uint32_t number, std::uint32_t message) noexcept {
-    epochs_[number - first_].signal = message;
+    epoch_of(number).signal = message;
   }
   /// Calls `raise` with each signal that may be raised now, in order.
   template <class Raise>
   void raise_due(Raise&& raise) {
-    while (next_ + 1 < epochs_.size() && epochs_[next_].puts == 0 && epochs_[next_].signal != none)
-      raise(epochs_[next_++].signal);
-    if (next_ + 1 < epochs_.size()) return;
-    // Only the open epoch is left.
-    first_ += static_cast<std::uint32_t>(next_);
-    epochs_.front() = epochs_[next_];
-    epochs_.resize(1);
-    next_ = 0;
+    while (first_ != open_ && first_epochs_[0].puts == 0 && first_epochs_[0].signal != none) {
+      raise(first_epochs_[0].signal);
+      ++first_;
+      first_epochs_[0] = std::exchange(first_epochs_[1], {});
+      if (!more_) continue;
+      first_epochs_[1] = more_->front();
+      more_->pop_front();
+      if (more_->empty()) more_.reset();
+    }
   }
 
   ///@{
@@ -53,9 +59,15 @@ class sim_pair {
     std::uint32_t signal = none;  ///< the message, once it has come
   };
 
-  std::vector<epoch> epochs_;  ///< those from `first_` on; the last is open
-  std::size_t next_ = 0;       ///< the first whose signal is not raised
-  std::uint32_t first_ = 0;
+  [[nodiscard]] epoch& epoch_of(std::uint32_t number) noexcept {
+    const std::size_t i = number - first_;
+    return i < first_epochs_.size() ? first_epochs_[i] : (*more_)[i - first_epochs_.size()];
+  }
+
+  std::array<epoch, 2> first_epochs_;        ///< from `first_` on
+  std::unique_ptr<std::deque<epoch>> more_;  ///< those after them, if there are any
+  std::uint32_t first_ = 0;                  ///< the first whose signal is not raised
+  std::uint32_t open_ = 0;                   ///< the last, which has no signal yet
   std::uint32_t outstanding_ = 0;
 };
 

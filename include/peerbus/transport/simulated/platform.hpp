@@ -47,7 +47,18 @@ struct simulated_platform {
   /// The levels, from the smallest groups to the largest, each a multiple of the one before. The
   /// last level connects all ranks.
   std::vector<simulated_level> levels{{"network", 0, 1000, 25, 10, 0}};
+  /// How many of the levels, from the first on, connect ranks that load and store each other's
+  /// memory: near ranks, among which an exchange with `relay` hands rows on. 0: ranks only put.
+  std::size_t near_levels = 0;
   simulated_costs costs{};  ///< of a rank
+
+  /// Returns the index of the first level of which two ranks share a group.
+  [[nodiscard]] std::size_t shared_level(std::size_t rank, std::size_t other) const noexcept {
+    std::size_t level = 0;
+    while (level + 1 < levels.size() && rank / levels[level].ranks != other / levels[level].ranks)
+      ++level;
+    return level;
+  }
 };
 
 }  // namespace peerbus

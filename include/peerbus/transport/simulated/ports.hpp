@@ -49,9 +49,7 @@ class port_times {
 
   [[nodiscard]] const simulated_level& level_of(std::uint32_t from,
                                                 std::uint32_t to) const noexcept {
-    for (const simulated_level& level : platform_.levels)
-      if (level.ranks != 0 && from / level.ranks == to / level.ranks) return level;
-    return platform_.levels.back();
+    return platform_.levels[platform_.shared_level(from, to)];
   }
   [[nodiscard]] card_times& card(const simulated_level& level, std::uint32_t rank) noexcept {
     return cards_[level.port][rank / platform_.ports[level.port].ranks];

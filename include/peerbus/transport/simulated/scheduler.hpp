@@ -2,23 +2,23 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/function_ref.hpp>
+#include <peerbus/transport/simulated/event_queue.hpp>
 #include <peerbus/transport/simulated/fibre.hpp>
 
 namespace peerbus::detail {
-
-/// A time of a simulation or a span of it, in picoseconds. It begins at 0.
-using virtual_time = std::int64_t;
-inline constexpr virtual_time end_of_time = std::numeric_limits<virtual_time>::max();
 
 /// Converts nanoseconds, which are taken as 0 if they are negative, and as a day if they are more.
 [[nodiscard]] constexpr virtual_time picoseconds(double ns) noexcept {
@@ -26,10 +26,10 @@ inline constexpr virtual_time end_of_time = std::numeric_limits<virtual_time>::m
   return static_cast<virtual_time>(std::clamp(ns, 0.0, day) * 1000 + 0.5);
 }
 
-/// Runs fibres in virtual time. Whatever happens is an event of a heap; events of one time happen
+/// Runs fibres in virtual time. Whatever happens is an event of a queue; events of one time happen
 /// in the order in which they were added. A running fibre has a clock of its own, which may be
 /// ahead of the events: it lets them catch up before it looks at what they might change.
-class scheduler final : public virtual_clock {
+class scheduler {
  public:
   /// Takes the events that fibres of a network add.
   class event_target {
@@ -39,6 +39,8 @@ class scheduler final : public virtual_clock {
     event_target& operator=(const event_target&) = delete;
     /// Event `what` happens to `number`, both as given to `add`.
     virtual void happen(std::uint32_t what, std::uint32_t number) = 0;
+    /// Events will soon happen to each of `numbers`: for memory that takes time to fetch.
+    virtual void prepare(std::span<const std::uint32_t> numbers) noexcept = 0;
 
    protected:
     ~event_target() = default;
@@ -55,17 +57,46 @@ class scheduler final : public virtual_clock {
   scheduler() = default;
   ~scheduler() = default;
 
-  /// Adds a fibre that begins at time 0. Returns nothing: fibres are numbered from 0.
+  /// Adds the next rank, whose fibre begins at time 0. Ranks are numbered from 0, and their fibres
+  /// have these numbers. All ranks are added before any lane.
   template <class Body>
-  void add_fibre(std::size_t stack_bytes, Body body) {
-    fibres_.push_back({std::make_unique<fibre>(stack_bytes, std::move(body))});
-    add(0, kind::resume, static_cast<std::uint32_t>(fibres_.size() - 1));
+  void add_rank(std::size_t stack_bytes, Body body) {
+    const auto number = static_cast<std::uint32_t>(fibres_.size());
+    fibres_.emplace_back().rank = number;
+    fibres_.back().context = std::make_unique<fibre>(stack_bytes, std::move(body));
+    add(0, kind::resume, number);
+  }
+  /// Adds a fibre of the rank that runs, which begins now. Returns its number.
+  template <class Body>
+  std::uint32_t add_lane(std::size_t stack_bytes, Body body) {
+    if (free_.empty()) {
+      free_.push_back(static_cast<std::uint32_t>(fibres_.size()));
+      fibres_.emplace_back();
+    }
+    const std::uint32_t number = free_.back();
+    strand& added = fibres_[number];
+    added.context = std::make_unique<fibre>(stack_bytes, std::move(body));
+    added.rank = rank();
+    added.clock = time();
+    free_.pop_back();
+    fibres_[rank()].lanes.push_back(number);
+    add(time(), kind::resume, number);
+    return number;
+  }
+  /// Removes a lane of the rank that runs, which has ended. The caller is then no earlier than it.
+  void remove_lane(std::uint32_t number) noexcept {
+    std::erase(fibres_[rank()].lanes, number);
+    fibres_[current_].clock = std::max(fibres_[current_].clock, fibres_[number].clock);
+    fibres_[number].context.reset();
+    free_.push_back(number);
   }
   /// Runs all fibres to their ends.
   void run(event_target& target);
 
   /// Returns the number of the fibre that runs.
   [[nodiscard]] std::uint32_t current() const noexcept { return current_; }
+  /// Returns the rank whose fibre runs.
+  [[nodiscard]] std::uint32_t rank() const noexcept { return fibres_[current_].rank; }
   /// Returns the time: that of the fibre that runs, else that of the event that happens.
   [[nodiscard]] virtual_time time() const noexcept {
     return current_ == nobody ? time_ : fibres_[current_].clock;
@@ -77,7 +108,7 @@ class scheduler final : public virtual_clock {
   /// Lets all events happen that are due by the clock of the fibre that runs.
   void catch_up() noexcept {
     if (current_ == nobody || stays_ || events_.empty() ||
-        events_.front().at > fibres_[current_].clock)
+        events_.earliest() > fibres_[current_].clock)
       return;
     add(fibres_[current_].clock, kind::resume, current_);
     fibres_[current_].context->leave();
@@ -91,26 +122,30 @@ class scheduler final : public virtual_clock {
     if (fibres_[number].is_ready != nullptr && (*fibres_[number].is_ready)())
       unblock(number, wake::ready);
   }
+  /// Wakes each fibre of a rank if what it waits for is there.
+  void poke_rank(std::uint32_t rank) noexcept {
+    poke(rank);
+    for (const std::uint32_t lane : fibres_[rank].lanes) poke(lane);
+  }
   /// Has all fibres that block look after their peers, a millisecond from now.
   void note_change() noexcept {
     if (!std::exchange(looks_, true)) add(time() + look_after, kind::look, 0);
   }
   /// Adds an event for the target.
   void add(virtual_time at, std::uint32_t what, std::uint32_t number) {
-    events_.push_back({at, ++added_, static_cast<std::uint32_t>(kind::of_target) + what, number});
-    std::push_heap(events_.begin(), events_.end());
+    events_.add({at, static_cast<std::uint32_t>(kind::of_target) + what, number});
   }
   /// Returns the number of events that have happened.
   [[nodiscard]] std::uint64_t events() const noexcept { return happened_; }
 
   /// Returns the time as a deadline has it. Lets due events happen, so that a loop that waits for
   /// a deadline comes to it.
-  [[nodiscard]] deadline::clock::time_point now() noexcept override {
+  [[nodiscard]] deadline::clock::time_point now() noexcept {
     charge(clock_read);
     catch_up();
     return glance();
   }
-  [[nodiscard]] deadline::clock::time_point glance() const noexcept override {
+  [[nodiscard]] deadline::clock::time_point glance() const noexcept {
     return begin + std::chrono::nanoseconds{time() / 1000};
   }
   /// Converts a deadline.
@@ -126,19 +161,11 @@ class scheduler final : public virtual_clock {
   static constexpr virtual_time clock_read = 20'000;
   static constexpr deadline::clock::time_point begin{std::chrono::seconds{1}};
 
-  struct event {
-    virtual_time at;
-    std::uint64_t order;
-    std::uint32_t what;
-    std::uint32_t number;
-    /// The heap has its greatest element first, which is the earliest event.
-    friend bool operator<(const event& a, const event& b) noexcept {
-      return a.at != b.at ? a.at > b.at : a.order > b.order;
-    }
-  };
   struct strand {
     std::unique_ptr<fibre> context;
+    std::uint32_t rank = 0;
     virtual_time clock = 0;
+    std::vector<std::uint32_t> lanes;                ///< of a rank's own fibre: its other fibres
     const function_ref<bool()>* is_ready = nullptr;  ///< not null: it blocks
     virtual_time until = 0;
     virtual_time timer = end_of_time;  ///< of the earliest timer event
@@ -146,18 +173,17 @@ class scheduler final : public virtual_clock {
   };
 
   void add(virtual_time at, kind what, std::uint32_t number) {
-    events_.push_back({at, ++added_, static_cast<std::uint32_t>(what), number});
-    std::push_heap(events_.begin(), events_.end());
+    events_.add({at, static_cast<std::uint32_t>(what), number});
   }
   void set_timer(std::uint32_t number);
   void unblock(std::uint32_t number, wake why) noexcept;
   void unblock_all(wake why) noexcept;
-  void happen(const event& due, event_target& target);
+  void happen(const timed_event& due, event_target& target);
 
   std::vector<strand> fibres_;
-  std::vector<event> events_;
+  std::vector<std::uint32_t> free_;  ///< numbers of lanes that have ended
+  event_queue events_;
   virtual_time time_ = 0;
-  std::uint64_t added_ = 0;
   std::uint64_t happened_ = 0;
   std::uint32_t current_ = nobody;
   bool looks_ = false;
@@ -167,13 +193,12 @@ class scheduler final : public virtual_clock {
 inline scheduler::wake scheduler::block(function_ref<bool()> is_ready,
                                         virtual_time until) noexcept {
   catch_up();
-  strand& own = fibres_[current_];
   if (is_ready()) return wake::ready;
-  own.is_ready = &is_ready;
-  own.until = until;
+  fibres_[current_].is_ready = &is_ready;
+  fibres_[current_].until = until;
   set_timer(current_);
-  own.context->leave();
-  return own.why;
+  fibres_[current_].context->leave();
+  return fibres_[current_].why;
 }
 
 inline void scheduler::set_timer(std::uint32_t number) {
@@ -195,7 +220,7 @@ inline void scheduler::unblock_all(wake why) noexcept {
   for (std::uint32_t number = 0; number < fibres_.size(); ++number) unblock(number, why);
 }
 
-inline void scheduler::happen(const event& due, event_target& target) {
+inline void scheduler::happen(const timed_event& due, event_target& target) {
   switch (static_cast<kind>(due.what)) {
     case kind::resume: {
       strand& own = fibres_[due.number];
@@ -223,9 +248,14 @@ inline void scheduler::run(event_target& target) {
     // Without an event, whoever still blocks would block forever.
     if (events_.empty()) unblock_all(wake::hopeless);
     if (events_.empty()) return;
-    std::pop_heap(events_.begin(), events_.end());
-    const event due = events_.back();
-    events_.pop_back();
+    const timed_event due = events_.take([&target](const std::deque<timed_event>& soon) {
+      std::array<std::uint32_t, event_queue::most_prepared> numbers;
+      std::size_t count = 0;
+      for (const timed_event& each : soon)
+        if (each.what >= static_cast<std::uint32_t>(kind::of_target))
+          numbers[count++] = each.number;
+      target.prepare(std::span{numbers}.first(count));
+    });
     time_ = std::max(time_, due.at);
     ++happened_;
     happen(due, target);

@@ -2,11 +2,16 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -15,7 +20,9 @@
 #include <peerbus/bootstrap/rank_function.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/function_ref.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/core/virtual_clock.hpp>
 #include <peerbus/transport/simulated/check_platform.hpp>
 #include <peerbus/transport/simulated/network.hpp>
 #include <peerbus/transport/simulated/options.hpp>
@@ -24,7 +31,7 @@
 namespace peerbus::detail {
 
 /// The clock and the network of the ranks that this thread simulates.
-struct simulation {
+struct simulation final : virtual_clock {
   simulation(const simulation_options& chosen, std::size_t size)
       : options{chosen}, messages{clock, options, size} {}
   simulation(const simulation&) = delete;
@@ -37,10 +44,87 @@ struct simulation {
     return current;
   }
 
+  [[nodiscard]] deadline::clock::time_point now() noexcept override { return clock.now(); }
+  [[nodiscard]] deadline::clock::time_point glance() const noexcept override {
+    return clock.glance();
+  }
+  void sleep(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
+             deadline::clock::time_point until) noexcept override {
+    // order: relaxed; one thread runs all ranks.
+    const auto is_changed = [&] { return word.load(std::memory_order_relaxed) != expected; };
+    sleepers.push_back({&word, clock.current()});
+    static_cast<void>(clock.block(is_changed, scheduler::time_of(deadline{until})));
+    std::erase(sleepers, sleeper{&word, clock.current()});
+  }
+  void wake(const std::atomic<std::uint32_t>& word) noexcept override {
+    for (const sleeper& each : sleepers)
+      if (each.word == &word) clock.poke(each.fibre);
+  }
+  void note_stores(std::span<const row_access> stored) noexcept override {
+    for (const row_access& each : stored)
+      messages.send_stores(clock.rank(), owner_of(each.memory), each.rows, each.bytes);
+  }
+  void note_loads(std::span<const row_access> loaded) noexcept override {
+    const std::uint32_t own = clock.rank();
+    for (const row_access& each : loaded)
+      messages.send_loads(own, owner_of(each.memory), each.rows, each.bytes);
+    static_cast<void>(clock.block([this, own] { return messages.is_answered(own); }, end_of_time));
+  }
+
+  /// Implements `simulated::run_lanes`.
+  void run_lanes(std::size_t count, function_ref<void(std::size_t)> body);
+
+  /// Returns the rank in whose part of a window `memory` lies.
+  [[nodiscard]] std::uint32_t owner_of(const void* memory) const noexcept {
+    return std::prev(owners.upper_bound(memory))->second;
+  }
+
+  /// A fibre that waits for a word to change.
+  struct sleeper {
+    const std::atomic<std::uint32_t>* word;
+    std::uint32_t fibre;
+    friend bool operator==(const sleeper&, const sleeper&) = default;
+  };
+
   simulation_options options;
   scheduler clock;
   network messages;
+  std::vector<sleeper> sleepers;
+  std::map<const void*, std::uint32_t> owners;  ///< of parts of windows, by their first byte
 };
+
+inline void simulation::run_lanes(std::size_t count, function_ref<void(std::size_t)> body) {
+  const std::uint32_t caller = clock.current();
+  std::vector<std::exception_ptr> thrown(count);
+  std::vector<std::uint32_t> fibres;
+  std::size_t running = 0;
+  const auto guarded = [&](std::size_t lane) noexcept {
+    try {
+      body(lane);
+    } catch (...) {
+      thrown[lane] = std::current_exception();
+    }
+  };
+  try {
+    fibres.reserve(count - 1);
+    for (std::size_t lane = 1; lane < count; ++lane) {
+      fibres.push_back(clock.add_lane(options.stack_bytes, [&, lane]() noexcept {
+        guarded(lane);
+        --running;
+        clock.poke(caller);
+      }));
+      ++running;
+    }
+    guarded(0);
+  } catch (...) {  // No memory for a stack. The lanes before it end by their deadlines.
+    thrown[0] = std::current_exception();
+  }
+  const auto is_alone = [&running] { return running == 0; };
+  while (!is_alone()) static_cast<void>(clock.block(is_alone, end_of_time));
+  for (const std::uint32_t number : fibres) clock.remove_lane(number);
+  for (const std::exception_ptr& problem : thrown)
+    if (problem) std::rethrow_exception(problem);
+}
 
 /// Waits until all that the calling rank has sent is delivered: what it tells its peers before it
 /// leaves must not come after the news that it left.
@@ -48,9 +132,7 @@ struct deliver_all {
   void operator()(simulation* running) const noexcept {
     if (running != simulation::of_thread()) return;
     scheduler& clock = running->clock;
-    const auto is_quiet = [running, own = clock.current()] {
-      return running->messages.is_over(own);
-    };
+    const auto is_quiet = [running, own = clock.rank()] { return running->messages.is_over(own); };
     while (!is_quiet() && clock.block(is_quiet, end_of_time) != scheduler::wake::hopeless) {
     }
   }
@@ -65,9 +147,10 @@ class fibre_gate {
     void unlock() noexcept { simulation::of_thread()->clock.stay(false); }
   };
 
-  /// Waits until `open`, and not after `until`: fibres have no work to do meanwhile.
-  /// Throws: `error` timed_out if nothing can happen any more.
-  void wait(std::unique_lock<mutex>& lock, deadline until, std::chrono::milliseconds /*pause*/) {
+  /// Waits until `open`, and not after `until`: fibres have no work to do meanwhile. Returns false
+  /// if nothing can happen any more.
+  [[nodiscard]] bool wait(std::unique_lock<mutex>& lock, deadline until,
+                          std::chrono::milliseconds /*pause*/) {
     scheduler& clock = simulation::of_thread()->clock;
     waiting_.push_back(clock.current());
     const auto seen = opened_;
@@ -76,8 +159,7 @@ class fibre_gate {
         clock.block([this, seen] { return opened_ != seen; }, scheduler::time_of(until));
     std::erase(waiting_, clock.current());
     lock.lock();
-    if (why == scheduler::wake::hopeless)
-      throw error{errc::timed_out, "an allgather of simulated ranks, for which all of them wait"};
+    return why != scheduler::wake::hopeless;
   }
   void open() noexcept {
     ++opened_;
@@ -92,14 +174,28 @@ class fibre_gate {
 };
 
 using fibre_world = shared_world<fibre_gate>;
-using fibre_bootstrap = shared_bootstrap<fibre_world>;
+
+/// A simulated rank. Its host is its group of the first level of the platform.
+class fibre_bootstrap final : public shared_bootstrap<fibre_world> {
+ public:
+  fibre_bootstrap(std::shared_ptr<fibre_world> world, rank_id rank,
+                  const simulated_platform& platform)
+      : shared_bootstrap{std::move(world), rank, 1} {
+    std::vector<rank_id> near;
+    for (const rank_id peer : all_ranks{size()})
+      if (platform.shared_level(rank.index(), peer.index()) == 0) near.push_back(peer);
+    // Each rank has a core of its own in the machine that is played.
+    const std::size_t count = near.size();
+    set_neighbours(std::move(near), count, count);
+  }
+};
 
 /// Makes a simulation that of this thread, as long as it lives.
 class simulation_of_thread {
  public:
   explicit simulation_of_thread(simulation& made) noexcept {
     simulation::of_thread() = &made;
-    clock_of_thread = &made.clock;
+    clock_of_thread = &made;
   }
   simulation_of_thread(const simulation_of_thread&) = delete;
   simulation_of_thread& operator=(const simulation_of_thread&) = delete;
@@ -124,10 +220,9 @@ class simulation_of_thread {
   std::vector<std::unique_ptr<fibre_bootstrap>> boots;
   boots.reserve(n);
   for (const rank_id rank : all_ranks{n}) {
-    // Each rank has a core of its own in the machine that is played.
-    boots.push_back(std::make_unique<fibre_bootstrap>(world, rank, n));
-    running.clock.add_fibre(options.stack_bytes, [&body, &world, &boot = *boots.back(),
-                                                  &status = statuses[rank.index()]]() noexcept {
+    boots.push_back(std::make_unique<fibre_bootstrap>(world, rank, options.platform));
+    running.clock.add_rank(options.stack_bytes, [&body, &world, &boot = *boots.back(),
+                                                 &status = statuses[rank.index()]]() noexcept {
       status = run_rank(body, boot);
       world->wake();
     });

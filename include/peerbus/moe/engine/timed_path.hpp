@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <peerbus/communicator/any_window.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/virtual_clock.hpp>
+#include <peerbus/moe/lane.hpp>
+#include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/path/any_row_path.hpp>
+#include <peerbus/moe/set_view.hpp>
+
+namespace peerbus::moe::detail {
+
+/// A path that does as another one where time is simulated, and takes the time of rows that it
+/// stores to near ranks and of outputs that it loads from them. Puts take their time by themselves.
+class timed_path final : public any_row_path {
+ public:
+  /// Returns `path`, or a path that takes time for it if the calling thread simulates its rank and
+  /// `window` has parts of near ranks. `map` outlives it.
+  [[nodiscard]] static std::unique_ptr<any_row_path> over(std::unique_ptr<any_row_path> path,
+                                                          const any_window& window,
+                                                          const memory_map& map);
+
+  /// Takes time for `path`. `over` makes it.
+  timed_path(std::unique_ptr<any_row_path> path, rank_id own_rank, const memory_map& map) noexcept
+      : path_{std::move(path)}, own_rank_{own_rank}, map_{&map} {}
+
+  [[nodiscard]] std::span<const set_view> sets(std::size_t set) const noexcept override {
+    return path_->sets(set);
+  }
+  [[nodiscard]] errc send(const row_path_batch& batch, lane caller, lane_meeting meet) override;
+  [[nodiscard]] errc publish(const row_path_batch& batch, lane caller, lane_meeting meet) override {
+    return path_->publish(batch, caller, meet);
+  }
+  [[nodiscard]] errc settle() noexcept override { return path_->settle(); }
+  [[nodiscard]] errc sum(const row_path_batch& batch, const combine_sum& wanted,
+                         lane caller) const noexcept override;
+
+ private:
+  /// Returns what lane `caller` moves to or from each near rank, of rows of `row_bytes`.
+  [[nodiscard]] std::vector<peerbus::detail::row_access> near_rows(const row_path_batch& batch,
+                                                                   lane caller,
+                                                                   std::size_t row_bytes) const;
+
+  std::unique_ptr<any_row_path> path_;
+  rank_id own_rank_;
+  const memory_map* map_;
+};
+
+}  // namespace peerbus::moe::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/engine/timed_path.ipp>  // IWYU pragma: keep
+#endif

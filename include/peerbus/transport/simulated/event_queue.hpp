@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <utility>
+
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
+namespace peerbus::detail {
+
+/// A time of a simulation or a span of it, in picoseconds. It begins at 0.
+using virtual_time = std::int64_t;
+inline constexpr virtual_time end_of_time = std::numeric_limits<virtual_time>::max();
+
+/// Something that happens at a time.
+struct timed_event {
+  virtual_time at;
+  std::uint32_t what;
+  std::uint32_t number;
+};
+
+/// Events in the order of their times; events of one time in the order in which they were added. A
+/// radix heap: no event is earlier than the latest one that was taken. An event lies in the bucket
+/// of the highest bit in which its time differs from that one's, and moves on to lower buckets as
+/// time goes by. It is moved along with its neighbours in memory, so that millions of events cost
+/// few cache misses, and no more memory than they are long.
+class event_queue {
+ public:
+  /// The most events with which `take` calls `prepare`.
+  static constexpr std::size_t most_prepared = 64;
+
+  /// Returns whether there are no events.
+  [[nodiscard]] bool empty() const noexcept { return used_ == 0; }
+  /// Returns the time of the earliest event. There is one.
+  [[nodiscard]] virtual_time earliest() const noexcept { return earliest_[first_used()]; }
+  /// Adds an event, which is not earlier than the latest one taken.
+  void add(const timed_event& added) {
+    const auto bucket = bucket_of(added.at);
+    if ((used_ & bit(bucket)) == 0) earliest_[bucket] = added.at;
+    earliest_[bucket] = std::min(earliest_[bucket], added.at);
+    used_ |= bit(bucket);
+    buckets_[bucket].push_back(added);
+  }
+  /// Takes the earliest event. There is one. Calls `prepare(const std::deque<timed_event>&)` now
+  /// and then with up to `most_prepared` events that will be taken next, unless earlier ones are
+  /// added.
+  template <class Prepare>
+  [[nodiscard]] timed_event take(Prepare&& prepare) {
+    const std::size_t first = first_used();
+    if (first != 0) {
+      latest_ = earliest_[first];
+      used_ &= ~bit(first);
+      moved_.swap(buckets_[first]);
+      if (prepared_ == 0 && moved_.size() <= most_prepared) {
+        prepared_ = moved_.size();
+        prepare(std::as_const(moved_));
+      }
+      for (const timed_event& each : moved_) add(each);
+      moved_.clear();
+    }
+    if (prepared_ != 0) --prepared_;
+    auto& due = buckets_[0];
+    const timed_event taken = due.front();
+    due.pop_front();
+    if (due.empty()) used_ &= ~bit(0);
+    return taken;
+  }
+
+ private:
+  [[nodiscard]] static constexpr std::uint64_t bit(std::size_t bucket) noexcept {
+    return std::uint64_t{1} << bucket;
+  }
+  /// Times are not negative, so that they differ in 63 bits.
+  [[nodiscard]] std::size_t bucket_of(virtual_time at) const noexcept {
+    return static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(at ^ latest_)));
+  }
+  [[nodiscard]] std::size_t first_used() const noexcept {
+    return static_cast<std::size_t>(std::countr_zero(used_));
+  }
+
+  std::array<std::deque<timed_event>, 64> buckets_;
+  std::array<virtual_time, 64> earliest_{};
+  std::deque<timed_event> moved_;
+  std::uint64_t used_ = 0;    ///< a bit for each bucket that has events
+  std::size_t prepared_ = 0;  ///< events yet to be taken that `prepare` was called with
+  virtual_time latest_ = 0;   ///< the time of the latest event taken
+};
+
+}  // namespace peerbus::detail
