@@ -10,7 +10,11 @@
 #include <string>
 #include <vector>
 
+#include <peerbus/moe/config.hpp>
+
+#include "aggregated.hpp"
 #include "examples/support/command_line.hpp"
+#include "model_check.hpp"
 #include "platform_file.hpp"
 #include "prediction.hpp"
 
@@ -24,6 +28,9 @@ struct options {
   std::vector<std::size_t> ranks{8};
   std::vector<std::size_t> tokens{128};
   load batch;
+  std::string model = "fibres";
+  std::size_t samples = 0;
+  bool check = false;
   bool csv = false;
   bool residuals = false;
 };
@@ -33,7 +40,7 @@ std::optional<int> parse(int argc, char** argv, options& chosen) {
                               "Predicts the latency of dispatch and combine by a simulation."};
   load& batch = chosen.batch;
   line.add("platform", chosen.platform, "file that describes the machine").required();
-  line.add("--ranks", chosen.ranks, "numbers of ranks").whole_number(1, 65535);
+  line.add("--ranks", chosen.ranks, "numbers of ranks").whole_number(1, 1'000'000);
   line.add("--tokens", chosen.tokens, "tokens of a rank").whole_number(1, 1 << 16);
   line.add("--hidden", batch.hidden, "channels, a multiple of 128").whole_number(128, 1 << 20);
   line.add("--top-k", batch.top_k).whole_number(1, 32);
@@ -46,6 +53,14 @@ std::optional<int> parse(int argc, char** argv, options& chosen) {
       .whole_number(1, 65535);
   line.add("--rounds", batch.rounds, "measured rounds").whole_number(1, 1000);
   line.add("--seed", batch.seed, "of the routing").whole_number(0, 1 << 30);
+  line.add("--model", chosen.model,
+           "fibres: runs the library on all ranks; aggregated: computes sampled ranks")
+      .one_of({"fibres", "aggregated"});
+  line.add("--samples", chosen.samples,
+           "ranks that the aggregated model computes; 0: all up to 2000, then fewer")
+      .whole_number(0, 1'000'000);
+  line.flag("--check", chosen.check,
+            "compare the aggregated model with the fibres, and fail if times differ by over 5 %");
   line.flag("--csv", chosen.csv, "print lines for a table");
   line.flag("--residuals", chosen.residuals,
             "predict the published rows of the file instead of --ranks and the like, and compare");
@@ -53,6 +68,12 @@ std::optional<int> parse(int argc, char** argv, options& chosen) {
     if (batch.top_k > batch.experts)
       programs::refuse("--top-k", std::to_string(batch.top_k) + " given, expected at most " +
                                       std::to_string(batch.experts) + ", --experts");
+    const bool runs_fibres = chosen.model == "fibres" || chosen.check;
+    for (const std::size_t ranks : chosen.ranks)
+      if (runs_fibres && ranks > peerbus::moe::max_ranks)
+        programs::refuse("--ranks", std::to_string(ranks) + " given, expected at most " +
+                                        std::to_string(peerbus::moe::max_ranks) +
+                                        " unless --model is aggregated");
     for (const std::size_t ranks : chosen.ranks)
       if (ranks % batch.visit_groups_of != 0)
         programs::refuse("--visit-groups-of", std::to_string(batch.visit_groups_of) +
@@ -74,6 +95,14 @@ void print_line(const load& batch, const prediction& found, bool csv) {
   std::fflush(stdout);
 }
 
+/// Prints the share of signals in a dispatch, which grows with the number of ranks.
+void print_flags(const load& batch, const ep_predict::flag_words& flags) {
+  std::printf(
+      "%6zu %7zu  %zu flag words reach a rank in a dispatch, %.1f kB: it takes %.1f us to "
+      "raise and see as many\n",
+      batch.ranks, batch.tokens, flags.words, static_cast<double>(flags.bytes) / 1000, flags.us);
+}
+
 void predict_all(const options& chosen, const ep_predict::platform_file& given) {
   if (chosen.csv)
     std::puts(
@@ -90,8 +119,28 @@ void predict_all(const options& chosen, const ep_predict::platform_file& given) 
       load batch = chosen.batch;
       batch.ranks = ranks;
       batch.tokens = tokens;
-      print_line(batch, ep_predict::predict(batch, given.own, given.platform), chosen.csv);
+      if (chosen.model == "fibres") {
+        print_line(batch, ep_predict::predict(batch, given.own, given.platform), chosen.csv);
+        continue;
+      }
+      print_line(batch,
+                 ep_predict::predict_aggregated(batch, given.own, given.platform, chosen.samples),
+                 chosen.csv);
+      if (!chosen.csv) print_flags(batch, ep_predict::dispatch_flags(batch, given.platform));
     }
+}
+
+/// Compares the models for all loads. Returns whether they agree.
+bool check_all(const options& chosen, const ep_predict::platform_file& given) {
+  ep_predict::model_check check{given.own, given.platform, chosen.samples};
+  for (const std::size_t ranks : chosen.ranks)
+    for (const std::size_t tokens : chosen.tokens) {
+      load batch = chosen.batch;
+      batch.ranks = ranks;
+      batch.tokens = tokens;
+      check.compare(batch);
+    }
+  return check.agrees();
 }
 
 void print_residual(const char* operation, std::size_t ranks,
@@ -122,6 +171,7 @@ int main(int argc, char** argv) {
   if (const auto status = parse(argc, argv, chosen)) return *status;
   try {
     const auto given = ep_predict::read_platform(chosen.platform);
+    if (chosen.check) return check_all(chosen, given) ? 0 : 1;
     if (chosen.residuals)
       compare(given);
     else

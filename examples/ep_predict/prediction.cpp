@@ -22,6 +22,8 @@
 #include <peerbus/transport/simulated.hpp>
 #include <peerbus/transport/simulated/charged.hpp>
 
+#include "visit_order.hpp"
+
 namespace ep_predict {
 
 namespace {
@@ -72,22 +74,6 @@ double microseconds_since(nanoseconds start) {
 
 nanoseconds rounded(double ns) { return nanoseconds{static_cast<std::int64_t>(ns)}; }
 
-/// Draws `top_k` different experts for each token.
-std::vector<std::int32_t> even_routing(const load& batch, std::size_t rank) {
-  std::mt19937_64 random{batch.seed * 1'000'003 + rank};
-  std::vector<std::int32_t> experts;
-  experts.reserve(batch.tokens * batch.top_k);
-  for (std::size_t token = 0; token < batch.tokens; ++token) {
-    const auto first = static_cast<std::ptrdiff_t>(experts.size());
-    while (experts.size() < (token + 1) * batch.top_k) {
-      const auto drawn = static_cast<std::int32_t>(random() % batch.experts);
-      if (std::find(experts.begin() + first, experts.end(), drawn) == experts.end())
-        experts.push_back(drawn);
-    }
-  }
-  return experts;
-}
-
 /// Returns no less than the bytes of the longest message of a rank to another besides rows: for
 /// each row 8 bytes of its origin and, by rank, 8 for each of its experts, or the counts of all
 /// experts.
@@ -109,16 +95,12 @@ std::size_t most_control_bytes(const load& batch) {
   return most_rows * (is_by_rank ? 8 + 8 * batch.top_k : 8) + 4 * batch.experts + 256;
 }
 
-/// Returns the other ranks in the order of `load::visit_groups_of`.
-std::vector<peerbus::rank_id> by_groups(std::size_t own, const load& batch) {
-  const std::size_t size = batch.visit_groups_of;
+/// Returns the other ranks in the order in which `own` visits them.
+std::vector<peerbus::rank_id> peers_of(std::size_t own, const load& batch) {
+  const visit_order visits{batch};
   std::vector<peerbus::rank_id> order;
-  order.reserve(batch.ranks);
-  for (std::size_t i = 0; i < batch.ranks; ++i) {
-    const std::size_t group = (own / size + i / size) % (batch.ranks / size);
-    const std::size_t peer = group * size + (own + i) % size;
-    if (peer != own) order.emplace_back(peer);
-  }
+  order.reserve(batch.ranks - 1);
+  for (std::size_t i = 0; i + 1 < batch.ranks; ++i) order.emplace_back(visits.peer(own, i));
   return order;
 }
 
@@ -126,8 +108,7 @@ template <class Codec, class Layout>
 void run_rank(peerbus::bootstrap& boot, shared& all) {
   const load& batch = all.batch;
   peerbus::communicator<any_transport> comm{any_transport{simulated{boot}}};
-  if (batch.visit_groups_of > 1 && batch.ranks % batch.visit_groups_of == 0)
-    comm.order_peers(by_groups(comm.rank().index(), batch));
+  comm.order_peers(peers_of(comm.rank().index(), batch));
   peerbus::moe::exchange moe{comm,
                              {.experts = batch.experts,
                               .hidden = batch.hidden,
@@ -194,6 +175,21 @@ void with_codec_and_layout(const load& batch, F&& f) {
 }
 
 }  // namespace
+
+std::vector<std::int32_t> even_routing(const load& batch, std::size_t rank) {
+  std::mt19937_64 random{batch.seed * 1'000'003 + rank};
+  std::vector<std::int32_t> experts;
+  experts.reserve(batch.tokens * batch.top_k);
+  for (std::size_t token = 0; token < batch.tokens; ++token) {
+    const auto first = static_cast<std::ptrdiff_t>(experts.size());
+    while (experts.size() < (token + 1) * batch.top_k) {
+      const auto drawn = static_cast<std::int32_t>(random() % batch.experts);
+      if (std::find(experts.begin() + first, experts.end(), drawn) == experts.end())
+        experts.push_back(drawn);
+    }
+  }
+  return experts;
+}
 
 std::vector<std::string> layouts() { return {"compact", "rank_major", "expert_slots"}; }
 std::vector<std::string> codecs() { return {"fp8", "int8"}; }

@@ -54,6 +54,10 @@ struct prediction {
   std::uint64_t messages = 0;  ///< that a rank sends in a round, on average
 };
 
+/// Draws `top_k` different experts for each token of a rank, all with equal probability:
+/// [tokens, top_k].
+[[nodiscard]] std::vector<std::int32_t> even_routing(const load& batch, std::size_t rank);
+
 /// Runs the rounds. All ranks begin at once.
 /// Throws: `peerbus::error`, or std::runtime_error if a rank failed, which it has printed.
 [[nodiscard]] prediction predict(const load& batch, const work& own,
