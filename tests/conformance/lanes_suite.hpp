@@ -25,6 +25,15 @@
 /// Several threads of each rank that carry one operation together.
 namespace conformance {
 
+/// Runs `body(lane)` on `count` lanes of the calling rank: threads, or what `Group` has instead.
+template <class Group, class Body>
+void on_lanes_of(std::size_t count, Body body) {
+  if constexpr (requires { Group::on_lanes(count, body); })
+    Group::on_lanes(count, body);
+  else
+    test::on_lanes(count, body);
+}
+
 /// What an expert makes of row `i`; any function of the row and its source will do.
 template <class Rows>
 void fill_output(const Rows& rows, std::size_t i, std::vector<float>& values) {
@@ -130,7 +139,7 @@ void check_lanes(std::size_t ranks, std::size_t lanes, Layout layout,
 
     // Two batches at a time: the odd one whole, the even one in halves around it.
     std::vector<bf16> outs[2];
-    test::on_lanes(lanes, [&](peerbus::moe::lane as) {
+    on_lanes_of<Group>(lanes, [&](peerbus::moe::lane as) {
       std::vector<float> values;
       const auto run = [&](const auto& got) {
         for_rows(got, as, [&](const auto& rows, std::size_t i) { fill_output(rows, i, values); });

@@ -5,11 +5,14 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/layout.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/simulated.hpp>
 
 #include "collective/suite.hpp"
 #include "conformance/exchange_suite.hpp"
+#include "conformance/lanes_suite.hpp"
 #include "conformance/layout_suite.hpp"
 #include "simulated/support.hpp"
 #include "support/oracle.hpp"
@@ -18,8 +21,8 @@
 namespace exchange_test {
 
 namespace {
-using any_ranks =
-    test::any_over<peerbus::any_transport, simulated_test::simulated_over<peerbus::simulated, 3>>;
+using simulated_ranks = simulated_test::simulated_over<peerbus::simulated, 3>;
+using any_ranks = test::any_over<peerbus::any_transport, simulated_ranks>;
 using peerbus::codec::int8_per_token;
 }  // namespace
 
@@ -38,6 +41,12 @@ TEST_CASE("all layouts among many ranks") {
         comm, {96, 64, 8, 2, oracle::routes::zipf, conformance::counts::uneven, {12}}, 1);
   });
   CHECK(worst_status == 0);
+}
+
+TEST_CASE_TEMPLATE("several lanes move the same bytes as one, in many orders", Layout,
+                   peerbus::moe::compact, peerbus::moe::slots) {
+  for (const std::size_t n : {1U, 3U})
+    conformance::check_lanes<simulated_ranks>(n, 3, Layout{}, peerbus::moe::outputs_at::expert, 4);
 }
 
 TEST_CASE("collectives, in many orders") {

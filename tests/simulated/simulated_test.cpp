@@ -15,6 +15,7 @@
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/lane.hpp>
 #include <peerbus/run.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/decorator.hpp>
@@ -325,6 +326,27 @@ TEST_CASE("ranks of a node begin with different ranks of the next") {
     for (const auto& order : orders) visited.insert(order[step]);
     CHECK(visited.size() == 9);
   }
+}
+
+TEST_CASE("lanes of a rank run at the same time, and share what they throw") {
+  CHECK(peerbus::run_simulated(1, [](peerbus::bootstrap&) {
+          using peerbus::simulated;
+          const auto begin = simulated::now();
+          simulated::run_lanes(3, [](peerbus::lane own) {
+            simulated::advance(std::chrono::nanoseconds{100 * (own.index + 1)});
+          });
+          CHECK(simulated::now() - begin == std::chrono::nanoseconds{300});
+          try {
+            simulated::run_lanes(3, [](peerbus::lane own) {
+              if (own.index != 0) throw std::runtime_error{std::to_string(own.index)};
+            });
+            FAIL("expected an exception");
+          } catch (const std::runtime_error& thrown) {
+            CHECK(std::string{thrown.what()} == "1");
+          }
+          CHECK_THROWS_WITH(simulated::run_lanes(0, [](peerbus::lane) {}),
+                            doctest::Contains("run_lanes: 0 lanes, expected 1 to"));
+        }) == 0);
 }
 
 TEST_CASE("rows that are not carried take the time of rows that are") {

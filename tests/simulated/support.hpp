@@ -40,6 +40,11 @@ struct simulated_over {
     }
     return worst;
   }
+  /// Lanes are fibres as well.
+  template <class Body>
+  static void on_lanes(std::size_t count, Body body) {
+    peerbus::simulated::run_lanes(count, body);
+  }
 };
 
 }  // namespace simulated_test
