@@ -117,8 +117,8 @@ class bootstrap {
   using sharing = std::function<std::vector<std::byte>(std::span<const std::byte> own)>;
   /// Makes a bootstrap of `ranks`, in their order, of which the caller is `member`, without the
   /// others of this group and without its `allgather`. Collective among `ranks`, whose `share`
-  /// carries where they meet. Null if this bootstrap has no way of its own to do that. Throws:
-  /// `error` as `share`, and as the constructor of the bootstrap.
+  /// carries where they meet. Null if this bootstrap has no way of its own to do that.
+  /// Throws: `error` as `share`, and as the constructor of the bootstrap.
   [[nodiscard]] virtual std::unique_ptr<bootstrap> meet_again(const std::vector<rank_id>& ranks,
                                                               rank_id member, const sharing& share,
                                                               deadline until);
