@@ -98,7 +98,8 @@ class fault_carrier final : public idle_work::task {
     held_.look([this](const call& each) noexcept { issue(each); });
     return {plan_.health(awaited), plan_.is_dropped(), held_.is_empty()};
   }
-  /// Passes all calls to `peer` on, or those to all peers. Returns: ok, or why calls are in vain.
+  /// Passes all calls to `peer` on, or those to all peers.
+  /// Returns: ok, or why calls are in vain.
   [[nodiscard]] errc release(std::optional<rank_id> peer) noexcept {
     const std::lock_guard turn{turn_};
     held_.release_if([peer](const call& each) { return !peer || each.peer == *peer; },
