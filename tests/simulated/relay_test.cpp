@@ -148,11 +148,11 @@ std::array<nanoseconds, 2> times_in_node(std::size_t near_levels, double gb_per_
 }  // namespace
 
 TEST_CASE("stores and loads of rows take the time of their bytes") {
-  constexpr double row_bytes = 16 * 4096;
+  constexpr std::int64_t row_bytes = 16 * 4096;
   const auto by_puts = times_in_node(0, 1);
   const auto by_stores = times_in_node(1, 1);
   for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
-    CHECK(by_stores[i] > nanoseconds{static_cast<std::int64_t>((i + 1) * row_bytes)});
+    CHECK(by_stores[i] > nanoseconds{static_cast<std::int64_t>(i + 1) * row_bytes});
     CHECK(by_stores[i] < by_puts[i] * 11 / 10);
   }
   CHECK(times_in_node(1, 100)[0] < by_stores[0] / 10);

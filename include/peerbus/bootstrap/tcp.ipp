@@ -264,6 +264,14 @@ inline std::shared_ptr<detail::admission_place> tcp_bootstrap::make_admission_pl
   return std::make_shared<detail::tcp_admission_place>(settings);
 }
 
+inline std::unique_ptr<bootstrap> detail::tcp_admission_place::meet(const offered_place& place,
+                                                                    rank_id member,
+                                                                    std::size_t count,
+                                                                    const awaited_members& awaited,
+                                                                    deadline until) const {
+  return tcp_bootstrap::meet_at(settings_, place, member, awaited, count, until);
+}
+
 inline std::unique_ptr<bootstrap> tcp_bootstrap::meet_again(const std::vector<rank_id>& ranks,
                                                             rank_id member, const sharing& share,
                                                             deadline until) {

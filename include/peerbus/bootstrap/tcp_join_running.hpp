@@ -8,6 +8,7 @@
 #include <peerbus/bootstrap/detail/tcp_admission_place.hpp>
 #include <peerbus/bootstrap/detail/tcp_place.hpp>
 #include <peerbus/bootstrap/join_running.hpp>
+#include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/bootstrap/tcp_settings.hpp>
 #include <peerbus/core/deadline.hpp>
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/admission_place.hpp>
 #include <peerbus/bootstrap/detail/awaited_members.hpp>

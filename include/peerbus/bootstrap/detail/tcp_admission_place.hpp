@@ -15,7 +15,6 @@
 #include <peerbus/bootstrap/detail/tcp_place.hpp>
 #include <peerbus/bootstrap/detail/tcp_rendezvous.hpp>
 #include <peerbus/bootstrap/detail/tcp_socket.hpp>
-#include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/bootstrap/tcp_settings.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -98,11 +97,10 @@ class tcp_admission_place final : public admission_place {
   [[nodiscard]] offered_place offer() const override {
     return offered_place::of_network(settings_.address);
   }
+  /// bootstrap/tcp.ipp has the body, which makes a `tcp_bootstrap`.
   [[nodiscard]] std::unique_ptr<bootstrap> meet(const offered_place& place, rank_id member,
                                                 std::size_t count, const awaited_members& awaited,
-                                                deadline until) const override {
-    return tcp_bootstrap::meet_at(settings_, place, member, awaited, count, until);
-  }
+                                                deadline until) const override;
 
  private:
   [[nodiscard]] static tcp_settings with_job_to_join(tcp_settings settings) {
