@@ -35,7 +35,8 @@ std::optional<int> parse(int argc, char** argv, options& chosen) {
   line.add("platform", chosen.platform, "file that describes the machine").required();
   line.add("--ranks", chosen.ranks, "numbers of ranks").whole_number(1, 65535);
   line.add("--tokens", chosen.tokens, "tokens of a rank").whole_number(1, 1 << 16);
-  line.add("--hidden", batch.hidden, "channels, a multiple of 128").whole_number(128, 1 << 20);
+  line.add("--hidden", batch.hidden, "channels, a multiple of 16, or of 128 with fp8 codecs")
+      .whole_number(16, 1 << 20);
   line.add("--top-k", batch.top_k).whole_number(1, 32);
   line.add("--experts", batch.experts).whole_number(1, 1 << 20);
   line.add("--layout", batch.layout, "how rows lie").one_of(ep_predict::layouts());
@@ -50,17 +51,13 @@ std::optional<int> parse(int argc, char** argv, options& chosen) {
   line.flag("--residuals", chosen.residuals,
             "predict the published rows of the file instead of --ranks and the like, and compare");
   return line.parse(argc, argv, [&] {
-    if (batch.top_k > batch.experts)
-      programs::refuse("--top-k", std::to_string(batch.top_k) + " given, expected at most " +
-                                      std::to_string(batch.experts) + ", --experts");
     for (const std::size_t ranks : chosen.ranks)
       if (ranks % batch.visit_groups_of != 0)
         programs::refuse("--visit-groups-of", std::to_string(batch.visit_groups_of) +
                                                   " given, expected a divisor of --ranks, " +
                                                   std::to_string(ranks));
-    if (batch.hidden % 128 != 0)
-      programs::refuse("--hidden",
-                       std::to_string(batch.hidden) + " given, expected a multiple of 128");
+    const std::string complaint = ep_predict::complaint_about(batch);
+    if (!complaint.empty()) programs::refuse("batch", complaint);
   });
 }
 

@@ -115,13 +115,7 @@ published_row read_row(const std::string& where, const json& value) {
   batch.layout = row.text("layout");
   batch.codec = row.text("codec");
   if (row.has("visit_groups_of")) batch.visit_groups_of = row.count("visit_groups_of");
-  const auto check = [&](const char* name, const std::string& given,
-                         const std::vector<std::string>& known) {
-    if (std::ranges::find(known, given) == known.end())
-      row.refuse(std::string{name} + " is '" + given + "', which is unknown");
-  };
-  check("layout", batch.layout, layouts());
-  check("codec", batch.codec, codecs());
+  if (const auto found = complaint_about(batch); !found.empty()) row.refuse(found);
   const auto read_operation = [&](const char* time, const char* fitted, published_time& into) {
     if (row.has(time)) into.us = row.number(time);
     if (into.us && *into.us <= 0)
