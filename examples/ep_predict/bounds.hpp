@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "platform_file.hpp"
+#include "prediction.hpp"
+
+namespace ep_predict {
+
+/// The share of a time that goes when one kind of cost is zero.
+struct bound {
+  std::string cost;     ///< "start-up", "port", "latency", "own work" or "skew"
+  double dispatch = 0;  ///< of the median of `times`, from 0 to 1
+  double combine = 0;   ///< likewise
+};
+
+/// Predicts `batch` again with each kind of cost at zero, and compares with `all`, the prediction
+/// with all costs. Costs overlap, so shares need not add up to 1.
+/// Cost: five simulations.
+/// Throws: as `predict`.
+[[nodiscard]] std::vector<bound> bounds_of(const load& batch, const platform_file& given,
+                                           const prediction& all);
+
+/// Returns the rows of a token that leave its group of `group` ranks: one for each of its experts,
+/// one for each rank, and one for each group, as a relay of two levels sends them. Even routing.
+struct leaving_rows {
+  double per_expert = 0;
+  double per_rank = 0;
+  double per_group = 0;
+};
+[[nodiscard]] leaving_rows rows_that_leave(const load& batch, std::size_t group);
+
+/// Returns lines of advice: the fastest layout and its memory, and whether two levels would save
+/// bytes at the outermost level.
+/// Cost: a simulation for each other layout.
+/// Throws: as `predict`.
+[[nodiscard]] std::vector<std::string> advice_for(const load& batch, const platform_file& given,
+                                                  const prediction& all);
+
+}  // namespace ep_predict
