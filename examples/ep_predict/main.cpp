@@ -54,6 +54,8 @@ void refuse_of_models(const options& chosen) {
   const auto refuse_with = [&](const char* option, bool is_given) {
     if (is_given) programs::refuse(option, "given with " + with + ", which does not have it");
   };
+  refuse_with("--skew-us", chosen.batch.arrival.skew_us != 0);
+  refuse_with("--straggler-share", chosen.batch.arrival.straggler_share != 0);
   refuse_with("--bounds", chosen.bounds);
   refuse_with("--advice", chosen.advice);
   refuse_with("--trace", !chosen.trace.empty());

@@ -90,7 +90,7 @@ void print_residuals(const platform_file& given) {
   std::printf("%s; microseconds\n", given.platform.name.c_str());
   for (const std::string& source : given.sources) std::printf("  %s\n", source.c_str());
   std::printf("%6s %-6s %-9s %-9s %10s %10s %10s  %s\n", "ranks", "codec", "operation", "statistic",
-              "published", "simulated", "off by", "values chosen so that it fits");
+              "published", "simulated", "off by", "chosen with it in sight");
   for (const published_row& row : given.published) {
     const prediction found = predict(row.batch, given.own, given.platform);
     for (const published_time& published : row.times) {
