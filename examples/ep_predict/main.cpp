@@ -106,8 +106,10 @@ std::optional<int> parse(int argc, char** argv, options& chosen) {
   line.add("--samples", chosen.samples,
            "ranks that the aggregated model computes; 0: all up to 2000, then fewer")
       .whole_number(0, 1'000'000);
-  line.flag("--check", chosen.check,
-            "compare the aggregated model with the fibres, and fail if times differ by over 5 %");
+  line.flag(
+      "--check", chosen.check,
+      "compare the aggregated model with the fibres, and fail if times differ by over 1 %, or over "
+      "5 % if not all ranks are sampled");
   line.group("Ranks that do not begin at once (instead of what the platform says)");
   arrival_spread& spread = batch.arrival;
   const auto skew = line.add("--skew-us", spread.skew_us,
