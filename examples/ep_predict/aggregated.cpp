@@ -42,6 +42,7 @@ class model {
   [[nodiscard]] std::vector<double> combine();
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_ / samples_.count(); }
   [[nodiscard]] std::uint64_t messages() const noexcept { return messages_ / samples_.count(); }
+  [[nodiscard]] std::size_t window_bytes() const noexcept { return sizes_.map.total; }
 
  private:
   /// A peer as a sampled rank receives from it.
@@ -53,7 +54,7 @@ class model {
 
   [[nodiscard]] std::size_t peers() const noexcept { return batch_.ranks - 1; }
   [[nodiscard]] const simulated_level& level(std::size_t a, std::size_t b) const noexcept {
-    return level_between(platform_, a, b);
+    return platform_.levels[platform_.shared_level(a, b)];
   }
   /// Returns the peer that sampled rank `rank` visits at `position`.
   [[nodiscard]] source source_at(std::size_t rank, std::size_t position) const noexcept {
@@ -88,7 +89,7 @@ class model {
 
 /// Returns the largest group by which the places of ranks differ.
 std::size_t largest_group(const load& batch, const simulated_platform& platform) {
-  std::size_t largest = batch.visit_groups_of;
+  std::size_t largest = 1;
   for (const simulated_level& level : platform.levels)
     if (level.ranks < batch.ranks) largest = std::max(largest, level.ranks);
   return largest;
@@ -100,7 +101,7 @@ model::model(const load& batch, const work& own, const simulated_platform& platf
       own_{own},
       platform_{platform},
       sizes_{batch},
-      order_{batch},
+      order_{batch.ranks, platform},
       samples_{batch.ranks, samples, largest_group(batch, platform)} {
   traffic_.reserve(samples);
   for (std::size_t i = 0; i < samples; ++i)
@@ -252,11 +253,23 @@ void model::note_sent(const std::vector<sender>& ranks) noexcept {
   }
 }
 
-times summary_of(std::vector<double> samples) {
-  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
-  std::ranges::nth_element(samples, middle);
-  const double median = *middle;
-  return {median, std::ranges::max(samples)};
+/// Refuses what the model does not have.
+void check(const load& batch, const simulated_platform& platform, std::size_t samples) {
+  const auto refuse = [](const std::string& what) {
+    throw std::invalid_argument{what + " in the aggregated model"};
+  };
+  if (const auto found = complaint_about(batch); !found.empty()) throw std::invalid_argument{found};
+  const arrival_spread& spread = batch.arrival;
+  if (spread.skew_us != 0) refuse("skew_us is " + std::to_string(spread.skew_us) + ", expected 0");
+  if (spread.straggler_share != 0)
+    refuse("straggler_share is " + std::to_string(spread.straggler_share) + ", expected 0");
+  for (const peerbus::simulated_port& port : platform.ports)
+    if (port.ranks != 1)
+      refuse("port '" + port.name + "': ranks is " + std::to_string(port.ranks) + ", expected 1");
+  if (samples != batch.ranks && batch.experts % batch.ranks != 0)
+    throw std::invalid_argument{"experts is " + std::to_string(batch.experts) +
+                                ", expected a multiple of ranks, " + std::to_string(batch.ranks) +
+                                ": sampled ranks stand for ranks with equally many experts"};
 }
 
 }  // namespace
@@ -270,21 +283,14 @@ prediction predict_aggregated(const load& batch, const work& own,
                               const simulated_platform& platform, std::size_t samples) {
   if (samples == 0) samples = default_samples(batch.ranks);
   samples = std::min(samples, batch.ranks);
-  for (const peerbus::simulated_port& port : platform.ports)
-    if (port.ranks != 1)
-      throw std::invalid_argument{"port '" + port.name + "': ranks is " +
-                                  std::to_string(port.ranks) +
-                                  ", expected 1 in the aggregated model"};
-  if (samples != batch.ranks && batch.experts % batch.ranks != 0)
-    throw std::invalid_argument{"experts is " + std::to_string(batch.experts) +
-                                ", expected a multiple of ranks, " + std::to_string(batch.ranks) +
-                                ": sampled ranks stand for ranks with equally many experts"};
+  check(batch, platform, samples);
   model computed{batch, own, platform, samples};
   prediction found;
-  found.dispatch = summary_of(computed.dispatch());
-  found.combine = summary_of(computed.combine());
+  found.dispatch = summary_of({computed.dispatch()});
+  found.combine = summary_of({computed.combine()});
   found.bytes = computed.bytes();
   found.messages = computed.messages();
+  found.window_bytes = computed.window_bytes();
   return found;
 }
 

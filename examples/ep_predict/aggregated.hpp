@@ -18,10 +18,10 @@ namespace ep_predict {
 [[nodiscard]] std::size_t default_samples(std::size_t ranks) noexcept;
 
 /// Predicts as `predict` does, from `samples` ranks, or from `default_samples` if that is 0.
-/// `slowest` is the slowest sampled rank; `batch.rounds` has no effect.
+/// Statistics are over sampled ranks and one round; `batch.rounds` has no effect.
 /// Cost: about a microsecond and 40 bytes for each sampled rank and each of its peers.
-/// Throws: std::invalid_argument if ranks share a port; or if not all ranks are sampled and not all
-/// hold equally many experts.
+/// Throws: std::invalid_argument if the batch is impossible; if ranks begin late, straggle or share
+/// a port; or if not all ranks are sampled and not all hold equally many experts.
 [[nodiscard]] prediction predict_aggregated(const load& batch, const work& own,
                                             const peerbus::simulated_platform& platform,
                                             std::size_t samples = 0);

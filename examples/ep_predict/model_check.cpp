@@ -36,7 +36,9 @@ void model_check::compare(const load& batch) {
               batch.tokens, batch.layout.c_str(), fibres.dispatch.median, model.dispatch.median,
               dispatch, fibres.combine.median, model.combine.median, combine);
   std::fflush(stdout);
-  worst_ = std::max({worst_, std::abs(dispatch) / 100, std::abs(combine) / 100});
+  const std::size_t samples = samples_ == 0 ? default_samples(batch.ranks) : samples_;
+  const double tolerance = samples < batch.ranks ? tolerance_of_some : tolerance_of_all;
+  agrees_ = agrees_ && std::max(std::abs(dispatch), std::abs(combine)) <= 100 * tolerance;
 }
 
 }  // namespace ep_predict

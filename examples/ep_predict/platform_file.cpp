@@ -99,12 +99,78 @@ void read_levels(const std::string& where, const object& file,
   }
 }
 
-published_row read_row(const std::string& where, const json& value) {
-  const object row{
-      where + ": published",
-      value,
-      {"ranks", "tokens", "hidden", "top_k", "experts", "layout", "codec", "visit_groups_of",
-       "dispatch_us", "dispatch_fitted", "combine_us", "combine_fitted"}};
+/// Reads the members of `value` that say how ranks begin; the others keep their values.
+void read_arrival(const std::string& where, const json& value, arrival_spread& spread) {
+  const object given{
+      where, value, {"skew_us", "skew_shape", "straggler_share", "straggler_factor"}};
+  if (given.has("skew_us")) spread.skew_us = given.number("skew_us");
+  if (given.has("skew_shape")) spread.skew_shape = given.text("skew_shape");
+  if (given.has("straggler_share")) spread.straggler_share = given.number("straggler_share");
+  if (given.has("straggler_factor")) spread.straggler_factor = given.number("straggler_factor");
+  if (const auto found = complaint_about(spread); !found.empty()) given.refuse(found);
+}
+
+/// Reads the published times of `row`, such as "combine_us" or "dispatch_max_us".
+std::vector<published_time> read_times(const object& row) {
+  std::vector<published_time> times;
+  for (const char* const operation : {"dispatch", "combine", "total"})
+    for (const char* const statistic : {"median", "mean", "min", "max"}) {
+      std::string name = operation;
+      if (std::string_view{statistic} != "median") name += std::string{"_"} + statistic;
+      const std::string us = name + "_us";
+      const std::string fitted = name + "_fitted";
+      if (row.has(fitted.c_str()) && !row.has(us.c_str()))
+        row.refuse("has " + fitted + " without " + us);
+      if (!row.has(us.c_str())) continue;
+      const double given = row.number(us.c_str());
+      if (!(given > 0)) row.refuse(us + " is " + std::to_string(given) + ", expected more than 0");
+      times.push_back({operation, statistic, given,
+                       row.has(fitted.c_str()) ? row.text(fitted.c_str()) : std::string{}});
+    }
+  if (times.empty()) row.refuse("lacks a time, expected one such as dispatch_us");
+  const auto time_of = [&](const published_time& of, const char* statistic) {
+    const auto found = std::ranges::find_if(times, [&](const published_time& each) {
+      return each.operation == of.operation && each.statistic == statistic;
+    });
+    return found == times.end() ? of.us : found->us;
+  };
+  for (const published_time& each : times)
+    if (each.us < time_of(each, "min") || each.us > time_of(each, "max"))
+      row.refuse(each.operation + ": " + each.statistic + " is " + std::to_string(each.us) +
+                 ", expected from the min to the max of the row");
+  return times;
+}
+
+published_row read_row(const std::string& where, const json& value, const arrival_spread& usual) {
+  const object row{where + ": published",
+                   value,
+                   {"ranks",
+                    "tokens",
+                    "hidden",
+                    "top_k",
+                    "experts",
+                    "layout",
+                    "codec",
+                    "rounds",
+                    "arrival",
+                    "dispatch_us",
+                    "dispatch_fitted",
+                    "dispatch_mean_us",
+                    "dispatch_mean_fitted",
+                    "dispatch_min_us",
+                    "dispatch_min_fitted",
+                    "dispatch_max_us",
+                    "dispatch_max_fitted",
+                    "combine_us",
+                    "combine_fitted",
+                    "combine_mean_us",
+                    "combine_mean_fitted",
+                    "combine_min_us",
+                    "combine_min_fitted",
+                    "combine_max_us",
+                    "combine_max_fitted",
+                    "total_us",
+                    "total_fitted"}};
   published_row read;
   load& batch = read.batch;
   batch.ranks = row.count("ranks");
@@ -114,27 +180,20 @@ published_row read_row(const std::string& where, const json& value) {
   batch.experts = row.count("experts");
   batch.layout = row.text("layout");
   batch.codec = row.text("codec");
-  if (row.has("visit_groups_of")) batch.visit_groups_of = row.count("visit_groups_of");
-  const auto check = [&](const char* name, const std::string& given,
-                         const std::vector<std::string>& known) {
-    if (std::ranges::find(known, given) == known.end())
-      row.refuse(std::string{name} + " is '" + given + "', which is unknown");
-  };
-  check("layout", batch.layout, layouts());
-  check("codec", batch.codec, codecs());
-  const auto read_operation = [&](const char* time, const char* fitted, published_time& into) {
-    if (row.has(time)) into.us = row.number(time);
-    if (into.us && *into.us <= 0)
-      row.refuse(std::string{time} + " is " + row.member(time).dump() + ", expected more than 0");
-    if (row.has(fitted)) into.fitted = row.text(fitted);
-  };
-  read_operation("dispatch_us", "dispatch_fitted", read.dispatch);
-  read_operation("combine_us", "combine_fitted", read.combine);
+  batch.arrival = usual;
+  if (row.has("rounds")) batch.rounds = row.count("rounds");
+  if (row.has("arrival"))
+    read_arrival(where + ": published: arrival", row.member("arrival"), batch.arrival);
+  if (const auto found = complaint_about(batch); !found.empty()) row.refuse(found);
+  read.times = read_times(row);
   return read;
 }
 
 platform_file read(const std::string& path, const json& value) {
-  const object file{path, value, {"name", "sources", "ports", "levels", "costs", "published"}};
+  const object file{
+      path,
+      value,
+      {"name", "sources", "ports", "levels", "costs", "arrival", "most_ranks", "published"}};
   platform_file given;
   given.platform.name = file.text("name");
   for (const json& source : file.list("sources")) {
@@ -153,12 +212,23 @@ platform_file read(const std::string& path, const json& value) {
   for (const char* const name : {"dispatch_ns", "combine_ns", "sum_ns"})
     if (!(costs.number(name) >= 0 && costs.number(name) <= 1e9))
       costs.refuse(std::string{name} + " is " + costs.member(name).dump() + ", expected 0 to 1e9");
-  if (file.has("published"))
-    for (const json& row : file.list("published")) given.published.push_back(read_row(path, row));
+  if (file.has("arrival")) read_arrival(path + ": arrival", file.member("arrival"), given.arrival);
+  if (file.has("most_ranks")) given.most_ranks = file.count("most_ranks");
+  if (!file.has("published")) return given;
+  for (const json& row : file.list("published")) {
+    given.published.push_back(read_row(path, row, given.arrival));
+    check_ranks(given, given.published.back().batch.ranks);
+  }
   return given;
 }
 
 }  // namespace
+
+void check_ranks(const platform_file& given, std::size_t ranks) {
+  if (ranks > given.most_ranks)
+    throw std::runtime_error{"platform '" + given.platform.name + "': " + std::to_string(ranks) +
+                             " ranks, expected at most " + std::to_string(given.most_ranks)};
+}
 
 platform_file read_platform(const std::string& path) {
   std::ifstream stream{path};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <optional>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -11,30 +11,37 @@
 
 namespace ep_predict {
 
-/// A published time of an operation, in microseconds.
+/// A published time.
 struct published_time {
-  std::optional<double> us;
-  std::string fitted;  ///< the values of the file that were chosen so that this fits, if any
+  std::string operation;  ///< "dispatch", "combine", or "total" for their sum
+  std::string statistic;  ///< "median", "mean", "min" or "max", over ranks and rounds
+  double us = 0;          ///< in microseconds
+  std::string fitted;     ///< the values of the file that were chosen so that this fits, if any
 };
 
 /// What was published for a load.
 struct published_row {
   load batch;
-  published_time dispatch;
-  published_time combine;
+  std::vector<published_time> times;
 };
 
 /// A platform as its file describes it.
 struct platform_file {
   peerbus::simulated_platform platform;
   work own;
+  arrival_spread arrival;                ///< of loads that do not name another
   std::vector<std::string> sources;      ///< where the values come from
   std::vector<published_row> published;  ///< to compare with
+  std::size_t most_ranks = 1'000'000;    ///< that the machine has, as far as the file describes it
 };
 
 /// Reads a file.
 /// Throws: std::runtime_error that names the file and the member, what it has and what was
 /// expected; unknown members are refused, too.
 [[nodiscard]] platform_file read_platform(const std::string& path);
+
+/// Checks that the machine has so many ranks.
+/// Throws: std::runtime_error that names the platform and both numbers.
+void check_ranks(const platform_file& given, std::size_t ranks);
 
 }  // namespace ep_predict

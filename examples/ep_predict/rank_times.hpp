@@ -14,14 +14,6 @@
 /// began.
 namespace ep_predict {
 
-/// Returns the innermost level that two different ranks share.
-[[nodiscard]] inline const peerbus::simulated_level& level_between(
-    const peerbus::simulated_platform& platform, std::size_t a, std::size_t b) noexcept {
-  for (const peerbus::simulated_level& level : platform.levels)
-    if (level.ranks != 0 && a / level.ranks == b / level.ranks) return level;
-  return platform.levels.back();
-}
-
 /// Returns how long a message keeps a port busy.
 [[nodiscard]] inline double span_of(const peerbus::simulated_level& level,
                                     const put_message& message) noexcept {

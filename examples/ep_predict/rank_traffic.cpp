@@ -9,9 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include <peerbus/codec/fp8_e4m3_per_128.hpp>
-#include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/core/cost_table.hpp>
 #include <peerbus/moe/path/row_columns.hpp>
+#include <peerbus/moe/protocol.hpp>
+#include <peerbus/transport/simulated.hpp>
 
 namespace ep_predict {
 
@@ -27,19 +28,27 @@ moe::exchange_config config_of(const load& batch) {
           .outputs = moe::outputs_at::home};
 }
 
-moe::block_geometry geometry_of(const load& batch) {
-  const moe::exchange_config config = config_of(batch);
-  if (batch.layout == "compact") return moe::compact{}.geometry(config, batch.ranks);
-  if (batch.layout == "rank_major") return moe::rank_major{}.geometry(config, batch.ranks);
-  return moe::expert_slots{}.geometry(config, batch.ranks);
+/// Returns the protocol that the exchange chooses for the layout `automatic`.
+moe::dispatch_protocol protocol_of(const load& batch) {
+  const moe::row_format format = format_of(batch);
+  const auto row_bytes = static_cast<double>(format.row_bytes + format.scale_bytes);
+  return moe::estimate_protocols(peerbus::cost_table{},
+                                 {.path = moe::path_name<peerbus::simulated>,
+                                  .ranks = batch.ranks,
+                                  .rows = static_cast<double>(batch.tokens * batch.top_k),
+                                  .row_kib = row_bytes / 1024})
+      .cheaper();
 }
 
-moe::row_format format_of(const load& batch) {
-  using int8 = peerbus::codec::int8_per_token;
-  using fp8 = peerbus::codec::fp8_e4m3_per_128_f32;
-  if (batch.codec == "int8")
-    return {int8::row_bytes(batch.hidden), int8::scale_bytes(batch.hidden)};
-  return {fp8::row_bytes(batch.hidden), fp8::scale_bytes(batch.hidden)};
+moe::block_geometry geometry_of(const load& batch) {
+  moe::exchange_config config = config_of(batch);
+  if (batch.layout == "compact") return moe::compact{}.geometry(config, batch.ranks);
+  if (batch.layout == "padded") return moe::padded{}.geometry(config, batch.ranks);
+  if (batch.layout == "rank_major") return moe::rank_major{}.geometry(config, batch.ranks);
+  if (batch.layout == "slots") return moe::slots{}.geometry(config, batch.ranks);
+  if (batch.layout == "expert_slots") return moe::expert_slots{}.geometry(config, batch.ranks);
+  config.protocol = protocol_of(batch);
+  return moe::automatic{}.geometry(config, batch.ranks);
 }
 
 /// The rows of a rank for one block.
@@ -119,7 +128,7 @@ rank_traffic::rank_traffic(const load& batch, const message_sizes& sizes, const 
       std::pow(1 - static_cast<double>(batch.top_k) / static_cast<double>(batch.experts),
                static_cast<double>(batch.tokens * (batch.ranks - 1)));
   const auto lie_together = [&](std::size_t block, std::size_t next) {
-    if (sizes.has_slots) return false;
+    if (geometry.block_rows != 0) return false;
     const double nothing_between = std::pow(no_row, static_cast<double>(next - block));
     return std::uniform_real_distribution{}(random) < nothing_between;
   };

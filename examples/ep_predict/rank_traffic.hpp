@@ -11,7 +11,7 @@
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 
-#include "prediction.hpp"
+#include "load.hpp"
 #include "visit_order.hpp"
 
 namespace ep_predict {

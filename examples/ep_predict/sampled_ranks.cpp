@@ -23,7 +23,8 @@ sampled_ranks::sampled_ranks(std::size_t ranks, std::size_t count, std::size_t g
   std::iota(by_place_.begin(), by_place_.end(), 0U);
   std::ranges::stable_sort(by_place_, {}, place_of);
   const auto samples_at = [&](std::size_t at) {
-    const auto [first, last] = std::ranges::equal_range(by_place_, at, {}, place_of);
+    const auto first = std::ranges::lower_bound(by_place_, at, {}, place_of);
+    const auto last = std::ranges::upper_bound(first, by_place_.end(), at, {}, place_of);
     return place{static_cast<std::uint32_t>(first - by_place_.begin()),
                  static_cast<std::uint32_t>(last - first)};
   };

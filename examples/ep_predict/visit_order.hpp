@@ -1,37 +1,53 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
-#include "prediction.hpp"
+#include <peerbus/transport/simulated/platform.hpp>
 
 namespace ep_predict {
 
-/// The order in which each rank visits the others, which is that of `load::visit_groups_of`.
+/// The order in which each rank visits the others, as the library chooses it: ranks of its own host
+/// first, from the next one on, then those of other hosts. Rank i of a host begins with rank i of
+/// the next host. Hosts are the groups of a platform's first level.
 class visit_order {
  public:
-  explicit visit_order(const load& batch) noexcept
-      : ranks_{batch.ranks},
-        group_{batch.visit_groups_of > 1 && batch.ranks % batch.visit_groups_of == 0
-                   ? batch.visit_groups_of
-                   : batch.ranks} {}
+  visit_order(std::size_t ranks, const peerbus::simulated_platform& platform) noexcept
+      : ranks_{ranks},
+        host_{platform.levels.size() == 1 ? ranks : std::min(platform.levels[0].ranks, ranks)} {}
 
   /// Returns how many ranks `own` visits before `peer`, which is another rank.
   [[nodiscard]] std::size_t position(std::size_t own, std::size_t peer) const noexcept {
-    const std::size_t groups = ranks_ / group_;
-    const std::size_t group = (groups + peer / group_ - own / group_) % groups;
-    return group * group_ + (group_ + peer % group_ - own % group_) % group_ - 1;
+    const host near = host_of(own);
+    if (peer >= near.begin && peer < near.begin + near.ranks)
+      return (near.ranks + peer - own) % near.ranks - 1;
+    const std::size_t far = ranks_ - near.ranks;
+    const std::size_t from_host = (ranks_ + peer - near.begin - near.ranks) % ranks_;
+    return near.ranks - 1 + (far + from_host - (own - near.begin) % far) % far;
   }
   /// Returns the rank that `own` visits after `position` others.
   [[nodiscard]] std::size_t peer(std::size_t own, std::size_t position) const noexcept {
-    const std::size_t i = position + 1;
-    const std::size_t group = (own / group_ + i / group_) % (ranks_ / group_);
-    return group * group_ + (own + i) % group_;
+    const host near = host_of(own);
+    const std::size_t place = own - near.begin;
+    if (position + 1 < near.ranks) return near.begin + (place + position + 1) % near.ranks;
+    const std::size_t far = ranks_ - near.ranks;
+    const std::size_t from_host = (position + 1 - near.ranks + place) % far;
+    return (near.begin + near.ranks + from_host) % ranks_;
   }
 
  private:
+  struct host {
+    std::size_t begin;  ///< its first rank
+    std::size_t ranks;
+  };
+  [[nodiscard]] host host_of(std::size_t rank) const noexcept {
+    const std::size_t begin = rank / host_ * host_;
+    return {begin, std::min(host_, ranks_ - begin)};
+  }
+
   std::size_t ranks_;
-  std::size_t group_;  ///< all ranks if they are visited in the order of their numbers
+  std::size_t host_;  ///< the ranks of a host, except perhaps of the last one
 };
 
 }  // namespace ep_predict

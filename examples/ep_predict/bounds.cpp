@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+#include "bounds.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+
+namespace ep_predict {
+
+namespace {
+
+/// A kind of cost, and how to leave it out.
+struct cost_kind {
+  const char* name;
+  void (*leave_out)(load& batch, platform_file& given);
+};
+
+constexpr std::array<cost_kind, 5> cost_kinds{{
+    {"start-up",
+     [](load&, platform_file& given) { given.own.dispatch_ns = given.own.combine_ns = 0; }},
+    {"port",
+     [](load&, platform_file& given) {
+       for (auto& level : given.platform.levels) {
+         level.gb_per_s = 1e6;
+         level.message_ns = 0;
+       }
+     }},
+    {"latency",
+     [](load&, platform_file& given) {
+       for (auto& level : given.platform.levels) level.latency_ns = 0;
+     }},
+    {"own work",
+     [](load&, platform_file& given) {
+       given.platform.costs = {.put_ns = 0, .signal_ns = 0, .poll_ns = 1, .token_ns = 0};
+       given.own.sum_ns = 0;
+     }},
+    {"skew", [](load& batch, platform_file&) { batch.arrival = {}; }},
+}};
+
+double share_of(double with, double without) { return std::max(0.0, (with - without) / with); }
+
+/// Returns the probability that `top_k` of `experts` experts, drawn without replacement, miss
+/// `some` of them.
+double missed(std::size_t experts, std::size_t some, std::size_t top_k) {
+  double all = 1;
+  for (std::size_t i = 0; i < top_k; ++i)
+    all *= std::max(0.0, static_cast<double>(experts) - static_cast<double>(some + i)) /
+           static_cast<double>(experts - i);
+  return all;
+}
+
+template <class... Values>
+std::string line(const char* format, Values... values) {
+  std::array<char, 256> text{};
+  std::snprintf(text.data(), text.size(), format, values...);
+  return text.data();
+}
+
+double mib(std::size_t bytes) { return static_cast<double>(bytes) / 1048576; }
+
+}  // namespace
+
+std::vector<bound> bounds_of(const load& batch, const platform_file& given, const prediction& all) {
+  std::vector<bound> bounds;
+  bounds.reserve(cost_kinds.size());
+  for (const cost_kind& kind : cost_kinds) {
+    load changed = batch;
+    platform_file without = given;
+    kind.leave_out(changed, without);
+    const prediction found = predict(changed, without.own, without.platform);
+    bounds.push_back({kind.name, share_of(all.dispatch.median, found.dispatch.median),
+                      share_of(all.combine.median, found.combine.median)});
+  }
+  return bounds;
+}
+
+leaving_rows rows_that_leave(const load& batch, std::size_t group) {
+  const auto ranks = static_cast<double>(batch.ranks);
+  const auto inside = static_cast<double>(std::min(group, batch.ranks));
+  const auto experts_of = [&](double share) {
+    return static_cast<std::size_t>(std::lround(static_cast<double>(batch.experts) * share));
+  };
+  const double hit_rank = 1 - missed(batch.experts, experts_of(1 / ranks), batch.top_k);
+  const double hit_group = 1 - missed(batch.experts, experts_of(inside / ranks), batch.top_k);
+  return {.per_expert = static_cast<double>(batch.top_k) * (1 - inside / ranks),
+          .per_rank = (ranks - inside) * hit_rank,
+          .per_group = (ranks / inside - 1) * hit_group};
+}
+
+std::vector<std::string> advice_for(const load& batch, const platform_file& given,
+                                    const prediction& all) {
+  std::vector<std::string> lines;
+  std::string best = batch.layout;
+  prediction fastest = all;
+  for (const std::string& layout : layouts()) {
+    if (layout == batch.layout || layout == "automatic") continue;
+    load changed = batch;
+    changed.layout = layout;
+    const prediction found = predict(changed, given.own, given.platform);
+    if (found.dispatch.median + found.combine.median >=
+        fastest.dispatch.median + fastest.combine.median)
+      continue;
+    fastest = found;
+    best = layout;
+  }
+  lines.push_back(line("fastest layout: %s, %.1f + %.1f us, a window of %.1f MiB for each rank",
+                       best.c_str(), fastest.dispatch.median, fastest.combine.median,
+                       mib(fastest.window_bytes)));
+  const auto& levels = given.platform.levels;
+  const std::size_t group = levels.size() < 2 ? 0 : levels[levels.size() - 2].ranks;
+  if (group < 2 || group >= batch.ranks) {
+    lines.emplace_back("two levels: no, ranks share one level or a group has one rank");
+    return lines;
+  }
+  const leaving_rows rows = rows_that_leave(batch, group);
+  const double saved = 1 - rows.per_group / rows.per_rank;
+  lines.push_back(
+      line("two levels: %s, rows of a token that leave its %s: %.2f by expert, %.2f by "
+           "rank, %.2f by %s (by formula, not simulated)",
+           saved > 0.15 ? "worth a try" : "hardly", levels[levels.size() - 2].name.c_str(),
+           rows.per_expert, rows.per_rank, rows.per_group, levels[levels.size() - 2].name.c_str()));
+  return lines;
+}
+
+}  // namespace ep_predict

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+#include "load.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <random>
+#include <stdexcept>
+
+#include <peerbus/codec/bf16.hpp>
+#include <peerbus/codec/fp8_e4m3_per_128.hpp>
+#include <peerbus/codec/int8_per_token.hpp>
+
+namespace ep_predict {
+
+namespace {
+
+using peerbus::moe::row_format;
+
+/// A codec that a load may name.
+struct named_codec {
+  const char* name;
+  std::size_t hidden_multiple;
+  row_format (*format)(std::size_t hidden);
+};
+
+template <class Codec>
+row_format format(std::size_t hidden) {
+  return {Codec::row_bytes(hidden), Codec::scale_bytes(hidden)};
+}
+
+constexpr std::array<named_codec, 4> all_codecs{{
+    {"bf16", 16, format<peerbus::codec::bf16>},
+    {"int8", 16, format<peerbus::codec::int8_per_token>},
+    {"fp8", 128, format<peerbus::codec::fp8_e4m3_per_128_f32>},
+    {"fp8_ue8m0", 128, format<peerbus::codec::fp8_e4m3_per_128_ue8m0>},
+}};
+
+const named_codec& codec_of(const load& batch) {
+  const auto* const found = std::ranges::find(all_codecs, batch.codec, &named_codec::name);
+  if (found == all_codecs.end()) throw std::runtime_error{"unknown codec " + batch.codec};
+  return *found;
+}
+
+std::string join(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> layouts() {
+  return {"compact", "padded", "rank_major", "slots", "expert_slots", "automatic"};
+}
+
+std::vector<std::string> codecs() {
+  std::vector<std::string> names;
+  names.reserve(all_codecs.size());
+  for (const named_codec& codec : all_codecs) names.emplace_back(codec.name);
+  return names;
+}
+
+row_format format_of(const load& batch) { return codec_of(batch).format(batch.hidden); }
+
+std::string complaint_about(const load& batch) {
+  const auto named = [](const char* name, const std::string& given,
+                        const std::vector<std::string>& known) {
+    const bool is_known = std::ranges::find(known, given) != known.end();
+    return is_known ? ""
+                    : std::string{name} + " is '" + given + "', expected one of: " + join(known);
+  };
+  if (auto found = named("layout", batch.layout, layouts()); !found.empty()) return found;
+  if (auto found = named("codec", batch.codec, codecs()); !found.empty()) return found;
+  if (batch.top_k > batch.experts)
+    return "top_k is " + std::to_string(batch.top_k) + ", expected at most " +
+           std::to_string(batch.experts) + ", the experts";
+  if (batch.top_k > 32) return "top_k is " + std::to_string(batch.top_k) + ", expected at most 32";
+  const std::size_t multiple = codec_of(batch).hidden_multiple;
+  if (batch.hidden % multiple != 0)
+    return "hidden is " + std::to_string(batch.hidden) + ", expected a multiple of " +
+           std::to_string(multiple) + " with the codec " + batch.codec;
+  return {};
+}
+
+std::vector<std::int32_t> even_routing(const load& batch, std::size_t rank) {
+  std::mt19937_64 random{batch.seed * 1'000'003 + rank};
+  std::vector<std::int32_t> experts;
+  experts.reserve(batch.tokens * batch.top_k);
+  for (std::size_t token = 0; token < batch.tokens; ++token) {
+    const auto first = static_cast<std::ptrdiff_t>(experts.size());
+    while (experts.size() < (token + 1) * batch.top_k) {
+      const auto drawn = static_cast<std::int32_t>(random() % batch.experts);
+      if (std::find(experts.begin() + first, experts.end(), drawn) == experts.end())
+        experts.push_back(drawn);
+    }
+  }
+  return experts;
+}
+
+}  // namespace ep_predict

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "aggregated.hpp"
+#include "bounds.hpp"
+#include "platform_file.hpp"
+#include "prediction.hpp"
+
+namespace ep_predict {
+
+/// Prints what the columns of `print_row` are.
+void print_header(const load& batch, const platform_file& given, bool csv);
+
+/// Prints a prediction: a line for each of its two operations.
+void print_row(const load& batch, const prediction& found, bool csv);
+
+/// Prints the share of signals in a dispatch, which grows with the number of ranks.
+void print_flags(const load& batch, const flag_words& flags);
+
+/// Prints the shares of costs, and lines of advice.
+void print_bounds(const std::vector<bound>& bounds);
+void print_advice(const std::vector<std::string>& lines);
+
+/// Prints the sources of a file, then the published times with what is predicted for them.
+/// Throws: as `predict`.
+void print_residuals(const platform_file& given);
+
+}  // namespace ep_predict
