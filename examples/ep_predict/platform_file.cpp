@@ -29,7 +29,7 @@ class object {
       if (std::ranges::find(members, std::string_view{name}) == members.end()) {
         std::string expected;
         for (const std::string_view member : members)
-          expected += (expected.empty() ? "" : ", ") + std::string{member};
+          expected.append(expected.empty() ? "" : ", ").append(member);
         refuse("has the member '" + name + "', expected one of: " + expected);
       }
   }
@@ -116,7 +116,7 @@ std::vector<published_time> read_times(const object& row) {
   for (const char* const operation : {"dispatch", "combine", "total"})
     for (const char* const statistic : {"median", "mean", "min", "max"}) {
       std::string name = operation;
-      if (std::string_view{statistic} != "median") name += std::string{"_"} + statistic;
+      if (std::string_view{statistic} != "median") name.append("_").append(statistic);
       const std::string us = name + "_us";
       const std::string fitted = name + "_fitted";
       if (row.has(fitted.c_str()) && !row.has(us.c_str()))
