@@ -27,10 +27,12 @@ class object {
     if (!value.is_object()) refuse("is no object");
     for (const auto& [name, ignored] : value.items())
       if (std::ranges::find(members, std::string_view{name}) == members.end()) {
-        std::string expected;
+        std::string text = "has the member '";
+        text.append(name).append("', expected one of: ");
+        const std::size_t begin = text.size();
         for (const std::string_view member : members)
-          expected += (expected.empty() ? "" : ", ") + std::string{member};
-        refuse("has the member '" + name + "', expected one of: " + expected);
+          text.append(text.size() == begin ? "" : ", ").append(member);
+        refuse(text);
       }
   }
 
@@ -116,11 +118,11 @@ std::vector<published_time> read_times(const object& row) {
   for (const char* const operation : {"dispatch", "combine", "total"})
     for (const char* const statistic : {"median", "mean", "min", "max"}) {
       std::string name = operation;
-      if (std::string_view{statistic} != "median") name += std::string{"_"} + statistic;
+      if (std::string_view{statistic} != "median") name.append("_").append(statistic);
       const std::string us = name + "_us";
       const std::string fitted = name + "_fitted";
       if (row.has(fitted.c_str()) && !row.has(us.c_str()))
-        row.refuse("has " + fitted + " without " + us);
+        row.refuse(std::string{"has "}.append(fitted).append(" without ").append(us));
       if (!row.has(us.c_str())) continue;
       const double given = row.number(us.c_str());
       if (!(given > 0)) row.refuse(us + " is " + std::to_string(given) + ", expected more than 0");

@@ -22,17 +22,16 @@ class visit_order {
     const host near = host_of(own);
     if (peer >= near.begin && peer < near.begin + near.ranks)
       return (near.ranks + peer - own) % near.ranks - 1;
-    const std::size_t far = ranks_ - near.ranks;
     const std::size_t from_host = (ranks_ + peer - near.begin - near.ranks) % ranks_;
-    return near.ranks - 1 + (far + from_host - (own - near.begin) % far) % far;
+    const std::size_t place = (own - near.begin) % near.others;
+    return near.ranks - 1 + (near.others + from_host - place) % near.others;
   }
   /// Returns the rank that `own` visits after `position` others.
   [[nodiscard]] std::size_t peer(std::size_t own, std::size_t position) const noexcept {
     const host near = host_of(own);
     const std::size_t place = own - near.begin;
     if (position + 1 < near.ranks) return near.begin + (place + position + 1) % near.ranks;
-    const std::size_t far = ranks_ - near.ranks;
-    const std::size_t from_host = (position + 1 - near.ranks + place) % far;
+    const std::size_t from_host = (position + 1 - near.ranks + place) % near.others;
     return (near.begin + near.ranks + from_host) % ranks_;
   }
 
@@ -40,10 +39,12 @@ class visit_order {
   struct host {
     std::size_t begin;  ///< its first rank
     std::size_t ranks;
+    std::size_t others;  ///< the ranks of other hosts, or 1 if there are none
   };
   [[nodiscard]] host host_of(std::size_t rank) const noexcept {
     const std::size_t begin = rank / host_ * host_;
-    return {begin, std::min(host_, ranks_ - begin)};
+    const std::size_t ranks = std::min(host_, ranks_ - begin);
+    return {begin, ranks, ranks == ranks_ ? 1 : ranks_ - ranks};
   }
 
   std::size_t ranks_;
