@@ -91,7 +91,7 @@ PEERBUS_INLINE void sum_up(std::vector<operation_event>& events) {
 /// Returns the arguments of an event.
 PEERBUS_INLINE std::string arguments_of(const operation_event& event) {
   std::string text = "{";
-  const auto add = [&](std::string_view name, auto value) {
+  const auto add = [&](std::string_view name, const auto& value) {
     text += concat(text.size() == 1 ? "\"" : ",\"", name, "\":", value);
   };
   if (event.what.number != 0 || event.kind == event_kind::send || event.kind == event_kind::recv)

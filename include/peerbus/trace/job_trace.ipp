@@ -67,7 +67,7 @@ PEERBUS_INLINE void job_trace::write(const std::string& path, deadline until, bo
   } catch (const std::exception&) {
     try {
       write_own(detail::concat(path, ".rank", boot_->rank().index()));
-    } catch (const std::exception&) {  // The first failure says more.
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the first says more
     }
     throw;
   }
