@@ -323,7 +323,7 @@ def grows():
             assert os.waitpid(child, 0)[1] == (signal.SIGKILL if first else 0)
         raises(peerbus.InvalidArgument, "rank 3 of 3", peerbus.Communicator.join, 3, 3, **place)
         return
-    raises(TypeError, "present is for ranks of one host", peerbus.Communicator, present=[0, 1])
+    raises(TypeError, "present needs a rank and a size", peerbus.Communicator, present=[0, 1])
     with peerbus.Communicator(rank, 3, present=[0, 2], **place) as few:
         assert few.view.members == (0, 2) and few.admit(**place) is None and few.refusal == ""
         larger = admitted(few)
@@ -331,9 +331,33 @@ def grows():
         serve(admitted(few))  # The group of two is there still, and takes in the next.
 
 
+def grows_over_tcp():
+    """Rank 0 comes last, to a group of two pretended hosts, whose numbers are then those of the slots."""
+    rank, secret = int(os.environ["RANK"]), os.environ["PEERBUS_SECRET"]
+    place = {"port": int(os.environ["PEERBUS_PORT"]), "job": os.environ["PEERBUS_JOB"]}
+    here = {"secret": secret, "host": os.environ["PEERBUS_HOST"], "transport": "planes"}
+    if rank == 0:
+        raises(peerbus.Error, "secret", peerbus.Communicator.join, 0, 3, **place,
+               **dict(here, secret="another secret!!"))
+        comm = peerbus.Communicator.join(0, 3, address="127.0.0.2,127.0.0.1", **place, **here)
+    else:
+        few = peerbus.Communicator(rank, 3, present=[1, 2], **place, **here)
+        assert few.size == 2 and few.rank == rank - 1
+        while (comm := few.admit(**place)) is None:
+            pass
+        few.destroy()
+    assert (comm.rank, comm.size) == (rank, 3)
+    exchange = comm.exchange(experts=EXPERTS, hidden=HIDDEN, top_k=TOP_K, max_tokens=4)
+    x, ids, weights = inputs_of(rank)
+    received = exchange.dispatch(x, ids, weights)
+    received.outputs[:] = received.row_data
+    assert (widened(exchange.combine(received, len(x))) == widened(x)).all()
+
+
 class Tests(unittest.TestCase):
     def test_grows(self):
         run(3, grows)
+        run(3, grows_over_tcp, hosts=2)
 
     def test_exchange(self):
         run(4, by_exchange, killed=(2,))

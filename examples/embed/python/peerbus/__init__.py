@@ -100,7 +100,8 @@ class Communicator(c.Object, Collectives):
     this one; the default of both is 30.
 
     With `present`, ranks in ascending order, only those of the `size` ranks are there. The others count as
-    gone, and may come by `join`.
+    gone, and may come by `join`. With a `secret` the group has only the ranks that are there, in this order,
+    and ranks that come get the slots of those that are not.
 
     With `trace`, the name of a file, all ranks record what they do, and rank 0 writes the file when the
     communicators are destroyed, which ui.perfetto.dev opens.
@@ -116,8 +117,8 @@ class Communicator(c.Object, Collectives):
         if (rank is None) != (size is None):
             raise TypeError(f"rank is {rank} and size is {size}, expected both, or neither for the "
                             "ranks of a launcher")
-        if present is not None and (rank is None or secret or group or all_gather):
-            raise TypeError("present is for ranks of one host, with a rank and a size")
+        if present is not None and (rank is None or group or all_gather):
+            raise TypeError("present needs a rank and a size, and neither group nor all_gather")
         unused = {"address": address, "secret": secret, "host": host, "all_gather": all_gather}
         if group is not None:
             del unused["address"], unused["host"]
