@@ -167,8 +167,11 @@ void model::exchange_counts(std::vector<sender>& ranks, std::vector<receiver>& r
                 [&](std::size_t, const source&, auto&& expect) { expect(counts); });
     // A rank first looks whether all have come, and then waits for them from the first one on.
     std::size_t come = 0;
-    do ranks[i].work(platform_.costs.poll_ns);
-    while (receivers[i].raised(come) <= ranks[i].now() && ++come < peers());
+    for (bool has_come = true; has_come && come < peers();) {
+      ranks[i].work(platform_.costs.poll_ns);
+      has_come = receivers[i].raised(come) <= ranks[i].now();
+      if (has_come) ++come;
+    }
     if (come < peers()) await_all(ranks[i], receivers[i]);
   }
 }

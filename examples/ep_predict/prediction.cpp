@@ -121,7 +121,7 @@ prediction predict(const load& batch, const work& own, const peerbus::simulated_
       options);
   if (status != 0) throw std::runtime_error{"a simulated rank failed"};
   if (!trace.empty()) write_trace(trace, all.events);
-  const std::size_t shares = batch.rounds * batch.ranks;
+  const std::size_t shares = std::max<std::size_t>(batch.rounds * batch.ranks, 1);
   return {summary_of(all.dispatch), summary_of(all.combine), all.bytes / shares,
           all.messages / shares, all.window_bytes};
 }

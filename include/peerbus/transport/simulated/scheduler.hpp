@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -21,9 +22,9 @@
 namespace peerbus::detail {
 
 /// Converts nanoseconds, which are taken as 0 if they are negative, and as a day if they are more.
-[[nodiscard]] constexpr virtual_time picoseconds(double ns) noexcept {
+[[nodiscard]] inline virtual_time picoseconds(double ns) noexcept {
   constexpr double day = 86'400e9;
-  return static_cast<virtual_time>(std::clamp(ns, 0.0, day) * 1000 + 0.5);
+  return std::llround(std::clamp(ns, 0.0, day) * 1000);
 }
 
 /// Runs fibres in virtual time. Whatever happens is an event of a queue; events of one time happen

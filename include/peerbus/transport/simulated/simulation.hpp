@@ -130,7 +130,7 @@ inline void simulation::run_lanes(std::size_t count, function_ref<void(std::size
 /// leaves must not come after the news that it left.
 struct deliver_all {
   void operator()(simulation* running) const noexcept {
-    if (running != simulation::of_thread()) return;
+    if (running == nullptr || running != simulation::of_thread()) return;
     scheduler& clock = running->clock;
     const auto is_quiet = [running, own = clock.rank()] { return running->messages.is_over(own); };
     while (!is_quiet() && clock.block(is_quiet, end_of_time) != scheduler::wake::hopeless) {
