@@ -256,7 +256,8 @@ TEST_CASE("two that claim one slot") {
   const auto children = start_two(port, [&](std::unique_ptr<member> now, const auto& place) {
     auto next = admit_soon(*now, place);
     test::expect(next != nullptr && next->has({0, 2, 3}), "one that is taken in");
-    serve_until(*is_refused, *next, place);
+    now = std::move(next);  // The old group listens no more, and who called it calls again.
+    serve_until(*is_refused, *now, place);
   });
   std::array<pid_t, 2> claimants{};
   for (pid_t& each : claimants)
