@@ -78,7 +78,8 @@ class event_queue {
   }
   /// Times are not negative, so that they differ in 63 bits.
   [[nodiscard]] std::size_t bucket_of(virtual_time at) const noexcept {
-    return static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(at ^ latest_)));
+    return std::size_t{64} -
+           static_cast<unsigned>(std::countl_zero(static_cast<std::uint64_t>(at ^ latest_)));
   }
   [[nodiscard]] std::size_t first_used() const noexcept {
     return static_cast<std::size_t>(std::countr_zero(used_));
