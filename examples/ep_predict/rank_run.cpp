@@ -11,7 +11,6 @@
 #include <peerbus/communicator.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
-#include <peerbus/moe/layout.hpp>
 #include <peerbus/trace/chrome_trace.hpp>
 #include <peerbus/trace/recorder.hpp>
 #include <peerbus/transport/any_transport.hpp>
@@ -19,6 +18,7 @@
 #include <peerbus/transport/simulated/charged.hpp>
 
 #include "sized_row.hpp"
+#include "with_layout.hpp"
 
 namespace ep_predict {
 
@@ -82,7 +82,7 @@ nanoseconds arrive(std::size_t rank, std::size_t operation, double start_ns, dou
 }
 
 template <class Layout>
-void run_in_layout(peerbus::bootstrap& boot, job& all) {
+void run_in_layout(peerbus::bootstrap& boot, job& all, const Layout& layout) {
   const load& batch = all.batch;
   peerbus::communicator<any_transport> comm{any_transport{simulated{boot}}};
   std::optional<rank_recording> recording;
@@ -94,7 +94,7 @@ void run_in_layout(peerbus::bootstrap& boot, job& all) {
                               .max_tokens = batch.tokens,
                               .outputs = peerbus::moe::outputs_at::home},
                              peerbus::charged<sized_row>{sized_row{}, false},
-                             Layout{}};
+                             layout};
   const std::size_t rank = comm.rank().index();
   all.window_bytes = moe.map().total;
   const auto experts = even_routing(batch, rank);
@@ -133,13 +133,7 @@ job::job(const load& asked, const work& taken, bool records)
       events(records ? batch.ranks : 0) {}
 
 void run_rank(peerbus::bootstrap& boot, job& all) {
-  const std::string& layout = all.batch.layout;
-  if (layout == "compact") return run_in_layout<peerbus::moe::compact>(boot, all);
-  if (layout == "padded") return run_in_layout<peerbus::moe::padded>(boot, all);
-  if (layout == "rank_major") return run_in_layout<peerbus::moe::rank_major>(boot, all);
-  if (layout == "slots") return run_in_layout<peerbus::moe::slots>(boot, all);
-  if (layout == "automatic") return run_in_layout<peerbus::moe::automatic>(boot, all);
-  run_in_layout<peerbus::moe::expert_slots>(boot, all);
+  with_layout(all.batch.layout, [&](const auto& layout) { run_in_layout(boot, all, layout); });
 }
 
 }  // namespace ep_predict

@@ -14,6 +14,8 @@
 #include <peerbus/moe/protocol.hpp>
 #include <peerbus/transport/simulated.hpp>
 
+#include "with_layout.hpp"
+
 namespace ep_predict {
 
 namespace {
@@ -42,13 +44,9 @@ moe::dispatch_protocol protocol_of(const load& batch) {
 
 moe::block_geometry geometry_of(const load& batch) {
   moe::exchange_config config = config_of(batch);
-  if (batch.layout == "compact") return moe::compact{}.geometry(config, batch.ranks);
-  if (batch.layout == "padded") return moe::padded{}.geometry(config, batch.ranks);
-  if (batch.layout == "rank_major") return moe::rank_major{}.geometry(config, batch.ranks);
-  if (batch.layout == "slots") return moe::slots{}.geometry(config, batch.ranks);
-  if (batch.layout == "expert_slots") return moe::expert_slots{}.geometry(config, batch.ranks);
-  config.protocol = protocol_of(batch);
-  return moe::automatic{}.geometry(config, batch.ranks);
+  if (batch.layout == "automatic") config.protocol = protocol_of(batch);
+  return with_layout(batch.layout,
+                     [&](const auto& layout) { return layout.geometry(config, batch.ranks); });
 }
 
 /// The rows of a rank for one block.

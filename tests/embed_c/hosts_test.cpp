@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <peerbus.h>
-#include <sys/socket.h>
 
 #include <array>
 #include <cstddef>
@@ -17,7 +14,6 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/core/deadline.hpp>
-#include <peerbus/core/unique_fd.hpp>
 
 #include "embed_c/ranks_of_c.hpp"
 
@@ -52,19 +48,12 @@ void on_processes(std::size_t ranks, Rank rank) {
 
 /// Returns a port that nobody listens at, the same on all ranks.
 std::uint32_t port_of_rank_0(peerbus::bootstrap& boot) {
-  sockaddr_in place{};
-  place.sin_family = AF_INET;
-  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const peerbus::unique_fd probe{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  socklen_t bytes = sizeof place;
-  auto* const address = reinterpret_cast<sockaddr*>(&place);
-  if (::bind(probe.get(), address, bytes) != 0 || ::getsockname(probe.get(), address, &bytes) != 0)
-    test::fail("no free port");
-  const auto* const port = reinterpret_cast<const std::byte*>(&place.sin_port);
-  const auto given = boot.allgather({.bytes = {port, port + sizeof place.sin_port}, .fd = {}},
+  std::uint16_t port = embed_c::free_port();
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&port);
+  const auto given = boot.allgather({.bytes = {bytes, bytes + sizeof port}, .fd = {}},
                                     peerbus::deadline::never(), "a port");
-  std::memcpy(&place.sin_port, given.front().bytes.data(), sizeof place.sin_port);
-  return ntohs(place.sin_port);
+  std::memcpy(&port, given.front().bytes.data(), sizeof port);
+  return port;
 }
 
 /// Bytes that a rank puts.

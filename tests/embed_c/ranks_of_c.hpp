@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <peerbus.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -17,6 +20,7 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/unique_fd.hpp>
 
 #include "support/ranks.hpp"
 
@@ -36,6 +40,19 @@ inline constexpr bool has_hosts = true;
 #else
 inline constexpr bool has_hosts = false;  ///< the libraries of networks are not built
 #endif
+
+/// Returns a TCP port of this host at which nobody listens.
+inline std::uint16_t free_port() {
+  sockaddr_in place{};
+  place.sin_family = AF_INET;
+  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const peerbus::unique_fd probe{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  socklen_t bytes = sizeof place;
+  auto* const address = reinterpret_cast<sockaddr*>(&place);
+  if (::bind(probe.get(), address, bytes) != 0 || ::getsockname(probe.get(), address, &bytes) != 0)
+    test::fail("no free port");
+  return ntohs(place.sin_port);
+}
 
 /// The all-gather of a `peerbus_meeting` whose context is a `peerbus::bootstrap`.
 inline std::int32_t all_gather_over(void* boot, const void* own, void* all, std::uint64_t bytes) {

@@ -4,12 +4,14 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/star_bootstrap.hpp>
 #include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/rank.hpp>
 
 namespace peerbus {
 
@@ -18,12 +20,12 @@ namespace detail {
 class awaited_members;
 struct met_ranks;
 
-/// Collective: makes a subgroup whose members meet on this host at the place that `settings` name.
-/// If the parent of `members` reports that one of them has ended before it came, the call fails at
-/// once.
+/// Collective: makes the bootstrap of `count` processes of this host that meet at the place `name`,
+/// which no other group has, and of which the caller is `member`. If `members` tell that one of
+/// them has ended before it came, the call fails at once.
 /// Throws: `error` as the constructor of `environment_bootstrap`.
-std::unique_ptr<bootstrap> join_on_this_host(const launch_settings& settings, deadline until,
-                                             const awaited_members& members);
+std::unique_ptr<bootstrap> join_on_this_host(std::string name, rank_id member, std::size_t count,
+                                             deadline until, const awaited_members& members);
 
 }  // namespace detail
 

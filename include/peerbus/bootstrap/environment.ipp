@@ -70,12 +70,18 @@ struct met_ranks {
   }
 };
 
-PEERBUS_INLINE std::unique_ptr<bootstrap> join_on_this_host(const launch_settings& settings,
-                                                            deadline until,
+PEERBUS_INLINE std::unique_ptr<bootstrap> join_on_this_host(std::string name, rank_id member,
+                                                            std::size_t count, deadline until,
                                                             const awaited_members& members) {
+  const launch_settings settings{.rank = member.index(),
+                                 .size = count,
+                                 .local_rank = member.index(),
+                                 .address = std::move(name),
+                                 .port = 0,
+                                 .job = {}};
   met_ranks met = met_ranks::at(settings, until, members);
-  return std::make_unique<joined_star>(rank_id{settings.rank}, settings.size, met.states,
-                                       std::move(met.connections), until);
+  return std::make_unique<joined_star>(member, count, met.states, std::move(met.connections),
+                                       until);
 }
 
 }  // namespace detail

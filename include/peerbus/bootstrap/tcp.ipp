@@ -201,14 +201,8 @@ inline std::unique_ptr<bootstrap> tcp_bootstrap::make_subgroup(const std::vector
   const auto place = detail::offered_place::decode(given[ranks.front().index()].bytes);
   const detail::awaited_members awaited = watch_members(ranks);
   return detail::meet_as_subgroup(ranks, [&]() -> std::unique_ptr<bootstrap> {
-    if (all_near) {
-      launch_settings settings;
-      settings.rank = settings.local_rank = member.index();
-      settings.size = ranks.size();
-      settings.address = place.address;
-      settings.port = place.port;
-      return detail::join_on_this_host(settings, until, awaited);
-    }
+    if (all_near)
+      return detail::join_on_this_host(place.address, member, ranks.size(), until, awaited);
     return meet_at(settings_, place, member, awaited, ranks.size(), until);
   });
 }
@@ -277,12 +271,7 @@ inline std::unique_ptr<bootstrap> tcp_bootstrap::meet_again(const std::vector<ra
                                                             deadline until) {
   detail::offered_place offer;  // It keeps the port, so it must live until all have met.
   if (member.index() == 0) offer = detail::offered_place::of_network(settings_.address);
-  std::vector<std::byte> own = offer.encode();
-  constexpr std::size_t most_place_bytes = 512;
-  own.resize(most_place_bytes);
-  const std::vector<std::byte> all = share(own);
-  auto place = detail::offered_place::decode(std::span{all}.first(most_place_bytes));
-  place.address.resize(::strnlen(place.address.data(), place.address.size()));
+  const auto place = detail::offered_place::decode_filled(share(offer.encode_filled()));
   return meet_at(settings_, place, member, watch_members(ranks), ranks.size(), until);
 }
 

@@ -129,14 +129,12 @@ PEERBUS_INLINE void admission::agree_on_place(deadline until) {
     now_->links = newcomers_->take(now_->joining);
     notice.place = way_->offer();
   });
-  // Wire form: how the member fared, and the place, filled up with zeros.
-  constexpr std::size_t most_place_bytes = 512;
+  // Wire form: how the member fared, and the place.
   const detail::verdict mine{objection};
-  std::vector<std::byte> own(sizeof mine);
-  std::memcpy(own.data(), &mine, sizeof mine);
-  const auto offered = notice.place.encode();
-  own.insert(own.end(), offered.begin(), offered.end());
-  own.resize(sizeof mine + most_place_bytes);
+  const auto offered = notice.place.encode_filled();
+  std::vector<std::byte> own;
+  detail::append_bytes(own, &mine, sizeof mine);
+  detail::append_bytes(own, offered.data(), offered.size());
   const auto all = group_->gather_in_view("admission: where to meet", own, until);
   detail::verdict of_host;
   std::memcpy(&of_host, all.data(), sizeof of_host);
@@ -145,10 +143,7 @@ PEERBUS_INLINE void admission::agree_on_place(deadline until) {
     return;
   }
   if (is_host()) return;  // Its place keeps the port.
-  auto& place = notice.place;
-  place =
-      detail::offered_place::decode(std::span{all}.subspan(sizeof of_host).first(most_place_bytes));
-  place.address.resize(::strnlen(place.address.data(), place.address.size()));
+  notice.place = detail::offered_place::decode_filled(std::span{all}.subspan(sizeof of_host));
 }
 
 PEERBUS_INLINE std::unique_ptr<bootstrap> admission::meet(deadline until) {

@@ -12,7 +12,6 @@
 #include <peerbus/bootstrap/detail/awaited_members.hpp>
 #include <peerbus/bootstrap/detail/offered_place.hpp>
 #include <peerbus/bootstrap/environment.hpp>
-#include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/communicator/survivors.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -37,13 +36,11 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> meet_survivors(rank_group& group,
     std::copy_n(digits.begin(), std::min(digits.size(), name.size()), name.begin());
   }
   const auto names = share(std::as_bytes(std::span{name}));
-  launch_settings settings;
-  settings.rank = settings.local_rank = place;
-  settings.size = members.size();
-  settings.address.assign(reinterpret_cast<const char*>(names.data()), name.size());
   // Each of them sees by itself how the others end.
   constexpr std::chrono::hours without_limit{24};
-  return join_on_this_host(settings, limit, {group.members(), members, without_limit});
+  return join_on_this_host({reinterpret_cast<const char*>(names.data()), name.size()},
+                           rank_id{place}, members.size(), limit,
+                           {group.members(), members, without_limit});
 }
 
 }  // namespace detail

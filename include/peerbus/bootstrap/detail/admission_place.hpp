@@ -3,8 +3,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <string>
-#include <string_view>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/awaited_members.hpp>
@@ -12,13 +10,16 @@
 #include <peerbus/bootstrap/detail/rendezvous.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/core/text.hpp>
 
 namespace peerbus::detail {
 
-/// Returns the job of the place where processes call that join a group of `job`. It is another than
-/// that of the group, so that the ranks of another start do not meet there.
-inline std::string job_to_join(std::string_view job) { return concat(job, "/running"); }
+/// Returns the settings of the place where processes call that join a group of `settings.job`: the
+/// same but for another job, so that the ranks of another start do not meet there.
+template <class Settings>
+[[nodiscard]] Settings settings_to_join(Settings settings) {
+  settings.job += "/running";
+  return settings;
+}
 
 /// The way in which processes come to a running group: they call a member at one place, and meet
 /// all members at another place, which that member offers for this once. `admission` and

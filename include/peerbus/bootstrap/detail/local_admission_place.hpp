@@ -20,27 +20,17 @@ class local_admission_place final : public admission_place {
  public:
   /// The address, the port and the job of `settings` name the place where processes call.
   explicit local_admission_place(launch_settings settings)
-      : calls_{with_job_to_join(std::move(settings))} {}
+      : calls_{settings_to_join(std::move(settings))} {}
 
   [[nodiscard]] rendezvous_place& calls() override { return calls_; }
   [[nodiscard]] offered_place offer() const override { return offered_place::on_this_host(); }
   [[nodiscard]] std::unique_ptr<bootstrap> meet(const offered_place& place, rank_id member,
                                                 std::size_t count, const awaited_members& awaited,
                                                 deadline until) const override {
-    launch_settings settings;
-    settings.rank = settings.local_rank = member.index();
-    settings.size = count;
-    settings.address = place.address;
-    settings.port = place.port;
-    return join_on_this_host(settings, until, awaited);
+    return join_on_this_host(place.address, member, count, until, awaited);
   }
 
  private:
-  [[nodiscard]] static launch_settings with_job_to_join(launch_settings settings) {
-    settings.job = job_to_join(settings.job);
-    return settings;
-  }
-
   local_rendezvous_place calls_;
 };
 

@@ -97,6 +97,22 @@ struct offered_place {
     read.address.assign(reinterpret_cast<const char*>(text.data()), text.size());
     return read;
   }
+
+  ///@{
+  /// Does as `encode` and `decode` for ranks that all give equally many bytes: `filled_bytes`, of
+  /// which those behind the address are zeros. Bytes behind these are not read.
+  static constexpr std::size_t filled_bytes = 512;
+  [[nodiscard]] std::vector<std::byte> encode_filled() const {
+    std::vector<std::byte> bytes = encode();
+    bytes.resize(filled_bytes);
+    return bytes;
+  }
+  static offered_place decode_filled(std::span<const std::byte> bytes) {
+    offered_place read = decode(bytes.first(filled_bytes));
+    read.address.resize(::strnlen(read.address.data(), read.address.size()));
+    return read;
+  }
+  ///@}
 };
 
 /// Returns the address of this end of a connection, without its port. Empty if it is a loopback

@@ -89,7 +89,7 @@ class tcp_admission_place final : public admission_place {
   /// for the member that listens.
   /// Throws: `error` system.
   explicit tcp_admission_place(const tcp_settings& settings)
-      : settings_{settings}, calls_{with_job_to_join(settings)} {
+      : settings_{settings}, calls_{settings_to_join(settings)} {
     settings_.mesh = true;
   }
 
@@ -103,11 +103,6 @@ class tcp_admission_place final : public admission_place {
                                                 deadline until) const override;
 
  private:
-  [[nodiscard]] static tcp_settings with_job_to_join(tcp_settings settings) {
-    settings.job = job_to_join(settings.job);
-    return settings;
-  }
-
   tcp_settings settings_;
   tcp_calls_place calls_;
 };

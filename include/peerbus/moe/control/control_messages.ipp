@@ -93,7 +93,7 @@ PEERBUS_INLINE void control_messages::await_attended(
     const step& this_step, const peerbus::detail::activity_line::begun& wait, deadline until,
     std::string_view text_end, std::span<std::int64_t> waited) {
   const membership& members = *window_->group().members();
-  // What has come already is not waited for, and needs no clock.
+  // Signals that have all come are no event, and need no clock.
   if (waited.empty() && all_came(this_step)) return members.own_activity().end(wait);
   const auto begun = members.listeners().any() ? members.listeners().tell_begin(wait) : wait;
   wait_end end{.epoch = this_step.epoch};

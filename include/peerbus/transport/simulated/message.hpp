@@ -16,7 +16,7 @@ namespace peerbus::detail {
 /// The kinds of messages between two ranks.
 enum class message_kind : std::uint8_t { put, get, got, add, added };
 
-/// What a message carries besides a signal.
+/// The payload of a message besides its signal.
 struct sim_cargo {
   std::size_t bytes = 0;            ///< on the wire, those of a signal included
   std::size_t requests = 0;         ///< pieces of puts, or rows of stores or loads

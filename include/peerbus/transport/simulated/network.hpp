@@ -38,12 +38,10 @@ class network final : public scheduler::event_target {
   [[nodiscard]] sim_message& operator[](std::uint32_t number) noexcept { return pool_[number]; }
   /// Sends a message at the present time.
   void send(std::uint32_t number);
-  ///@{
-  /// Sends a message that takes the time of stores of `rows` rows, which are at `to` already, or of
-  /// loads from there.
-  void send_stores(std::uint32_t from, std::uint32_t to, std::size_t rows, std::size_t bytes);
-  void send_loads(std::uint32_t from, std::uint32_t to, std::size_t rows, std::size_t bytes);
-  ///@}
+  /// Sends a message that takes the time of rows that one rank stores to another (`put`), where
+  /// they are already, or loads from there (`get`): `rows` of `bytes` in all.
+  void send_rows(message_kind kind, std::uint32_t from, std::uint32_t to, std::size_t rows,
+                 std::size_t bytes);
 
   /// Returns whether all that `from` has sent `to` has left, and its reads are done.
   [[nodiscard]] bool is_flushed(std::uint32_t from, std::uint32_t to) noexcept {
@@ -120,26 +118,15 @@ inline void network::send(std::uint32_t number) {
   clock_.add(clock_.time() + delay(), departs, number);
 }
 
-inline void network::send_stores(std::uint32_t from, std::uint32_t to, std::size_t rows,
-                                 std::size_t bytes) {
+inline void network::send_rows(message_kind kind, std::uint32_t from, std::uint32_t to,
+                               std::size_t rows, std::size_t bytes) {
   const std::uint32_t number = fresh(true);
-  sim_message& stores = pool_[number];
-  stores.from = from;
-  stores.to = to;
-  stores.cargo->requests = rows;
-  stores.cargo->bytes = bytes;
-  send(number);
-}
-
-inline void network::send_loads(std::uint32_t from, std::uint32_t to, std::size_t rows,
-                                std::size_t bytes) {
-  const std::uint32_t number = fresh(true);
-  sim_message& loads = pool_[number];
-  loads.kind = message_kind::get;
-  loads.from = from;
-  loads.to = to;
-  loads.cargo->requests = rows;
-  loads.cargo->asked = bytes;
+  sim_message& sent = pool_[number];
+  sent.kind = kind;
+  sent.from = from;
+  sent.to = to;
+  sent.cargo->requests = rows;
+  (kind == message_kind::get ? sent.cargo->asked : sent.cargo->bytes) = bytes;
   send(number);
 }
 

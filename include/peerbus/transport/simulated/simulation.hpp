@@ -62,12 +62,13 @@ struct simulation final : virtual_clock {
   }
   void note_stores(std::span<const row_access> stored) noexcept override {
     for (const row_access& each : stored)
-      messages.send_stores(clock.rank(), owner_of(each.memory), each.rows, each.bytes);
+      messages.send_rows(message_kind::put, clock.rank(), owner_of(each.memory), each.rows,
+                         each.bytes);
   }
   void note_loads(std::span<const row_access> loaded) noexcept override {
     const std::uint32_t own = clock.rank();
     for (const row_access& each : loaded)
-      messages.send_loads(own, owner_of(each.memory), each.rows, each.bytes);
+      messages.send_rows(message_kind::get, own, owner_of(each.memory), each.rows, each.bytes);
     static_cast<void>(clock.block([this, own] { return messages.is_answered(own); }, end_of_time));
   }
 
