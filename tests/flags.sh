@@ -71,6 +71,7 @@ refused() { add "$1" "$2" "${@:3}" -Wfatal-errors -I include "$work/usual.cpp"; 
   all "g++, C++20 with extensions, unsigned char, debug containers, macros of others" g++ -std=gnu++20 -funsigned-char \
     -D_GLIBCXX_DEBUG -D_GLIBCXX_DEBUG_PEDANTIC -include tests/compile_modes.cpp -include "$work/macros.hpp"
   all "clang++-14, C++20, warnings, no run-time types" clang++-14 -std=c++20 -fno-rtti $warnings
+  all "clang++-22, C++26, libstdc++, warnings" clang++-22 -std=c++26 $warnings
   # Boost.Context 1.74 wants std::result_of.
   for standard in 20 23 26; do
     all "clang++-22, C++$standard, libc++, checks" clang++-22 -stdlib=libc++ -std=c++$standard $warnings \

@@ -119,13 +119,12 @@ class bootstrap {
   /// others of this group and without its `allgather`. Collective among `ranks`, whose `share`
   /// carries where they meet. Null if this bootstrap has no way of its own to do that.
   /// Throws: `error` as `share`, and as the constructor of the bootstrap.
-  [[nodiscard]] virtual std::unique_ptr<bootstrap> meet_again(const std::vector<rank_id>& ranks,
-                                                              rank_id member, const sharing& share,
-                                                              deadline until);
+  [[nodiscard]] virtual PEERBUS_INLINE std::unique_ptr<bootstrap> meet_again(
+      const std::vector<rank_id>& ranks, rank_id member, const sharing& share, deadline until);
   /// Returns the way in which processes come to this group whose bootstrap has one of its own, or
   /// null if they come as to a group of one host. `place` names where they call.
-  [[nodiscard]] virtual std::shared_ptr<detail::admission_place> make_admission_place(
-      const launch_settings& place) const;
+  [[nodiscard]] virtual PEERBUS_INLINE std::shared_ptr<detail::admission_place>
+  make_admission_place(const launch_settings& place) const;
   ///@{
   /// The slots of a group that processes can join (communicator/admission.hpp), of which there are
   /// `capacity()`. Each rank has a slot of its own, and ranks are in the order of their slots.
@@ -246,7 +245,7 @@ class bootstrap {
 
   /// Makes the bootstrap of `ranks`, of which the caller is `member`, for `go_on`, which was given
   /// `meet`.
-  [[nodiscard]] virtual std::unique_ptr<bootstrap> make_rest(
+  [[nodiscard]] virtual PEERBUS_INLINE std::unique_ptr<bootstrap> make_rest(
       const std::vector<rank_id>& ranks, rank_id member,
       const std::function<std::unique_ptr<bootstrap>(deadline until)>& meet, deadline until);
 

@@ -78,7 +78,7 @@ class tcp_bootstrap final : public bootstrap {
 
   tcp_bootstrap(const tcp_bootstrap&) = delete;
   tcp_bootstrap& operator=(const tcp_bootstrap&) = delete;
-  ~tcp_bootstrap() override;
+  inline ~tcp_bootstrap() override;
 
   [[nodiscard]] address_space addresses() const noexcept override {
     return address_space::separate;
@@ -87,17 +87,17 @@ class tcp_bootstrap final : public bootstrap {
   /// Returns the position among the ranks of this host.
   [[nodiscard]] std::size_t local_rank() const noexcept { return local_rank_; }
 
-  [[nodiscard]] std::vector<contribution> allgather(contribution own_part, deadline until,
-                                                    std::string_view doing) override;
-  [[nodiscard]] std::shared_ptr<bulletin> messages() const noexcept override;
+  [[nodiscard]] inline std::vector<contribution> allgather(contribution own_part, deadline until,
+                                                           std::string_view doing) override;
+  [[nodiscard]] inline std::shared_ptr<bulletin> messages() const noexcept override;
   /// Ranks of a mesh let processes join that call a member over TCP. Another group has no way of
   /// its own.
-  [[nodiscard]] std::shared_ptr<detail::admission_place> make_admission_place(
+  [[nodiscard]] inline std::shared_ptr<detail::admission_place> make_admission_place(
       const launch_settings& place) const override;
   /// Meets over TCP, at an address of the first of `ranks`, as a mesh if this is one.
-  [[nodiscard]] std::unique_ptr<bootstrap> meet_again(const std::vector<rank_id>& ranks,
-                                                      rank_id member, const sharing& share,
-                                                      deadline until) override;
+  [[nodiscard]] inline std::unique_ptr<bootstrap> meet_again(const std::vector<rank_id>& ranks,
+                                                             rank_id member, const sharing& share,
+                                                             deadline until) override;
 
  private:
   tcp_bootstrap(const tcp_settings& settings, deadline until, detail::met_over_tcp met);
@@ -120,8 +120,9 @@ class tcp_bootstrap final : public bootstrap {
                                                           const detail::awaited_members& awaited,
                                                           std::size_t rank_count, deadline until);
 
-  [[nodiscard]] std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks,
-                                                         rank_id member, deadline until) override;
+  [[nodiscard]] inline std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks,
+                                                                rank_id member,
+                                                                deadline until) override;
 
   std::shared_ptr<detail::tcp_failure_detector> news_;
   std::unique_ptr<detail::star> star_;

@@ -146,9 +146,8 @@ class rank_group {
   /// Throws: `error` mismatch if ranks do something else; invalid_argument; unsupported unless
   /// `communicator::continue_without_the_dead` works here; peer_dead or timed_out, and the
   /// communicator is poisoned.
-  [[nodiscard]] virtual std::vector<std::byte> gather_in_view(std::string_view doing,
-                                                              std::span<const std::byte> own,
-                                                              deadline until);
+  [[nodiscard]] virtual PEERBUS_INLINE std::vector<std::byte> gather_in_view(
+      std::string_view doing, std::span<const std::byte> own, deadline until);
   /// Ends a collective that changes what a later view goes on with: either all members that live
   /// come to its end, or all throw, though a rank dies meanwhile. Collective among the members.
   /// Where groups do not go on, it does nothing.
@@ -160,7 +159,7 @@ class rank_group {
 
  protected:
   /// Marks the group unusable for `reason`, as `fail` does. Returns the text of the error.
-  virtual std::string fail_text(std::string_view reason);
+  virtual PEERBUS_INLINE std::string fail_text(std::string_view reason);
   /// Makes the group of the ranks of `boot`, which outlives it. Does not communicate.
   rank_group(bootstrap& boot, communicator_options options);
   /// Goes on in `view`, which its members have agreed on. The group is usable again. No operation

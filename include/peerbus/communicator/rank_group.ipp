@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <peerbus/bootstrap/membership.hpp>
@@ -37,16 +38,20 @@ PEERBUS_INLINE void rank_group::order_peers(std::vector<rank_id> order) {
 
 PEERBUS_INLINE void rank_group::spread_peers(std::span<const rank_id> near) {
   if (near.size() <= 1 || near.size() == size()) return;
-  const auto is_near = [&](rank_id peer) {
-    return std::binary_search(near.begin(), near.end(), peer);
+  const auto is_far = [&](rank_id peer) {
+    return !std::binary_search(near.begin(), near.end(), peer);
   };
-  const auto far = std::stable_partition(peers_.begin(), peers_.end(), is_near);
-  if (far == peers_.end()) return;
+  std::vector<rank_id> far;
+  std::copy_if(peers_.begin(), peers_.end(), std::back_inserter(far), is_far);
+  if (far.empty()) return;
   // The near ranks directly below this one begin with the same far rank, each one further on.
-  std::ptrdiff_t below = 0;
-  for (std::size_t i = rank().index(); is_near(rank_id{(i + size() - 1) % size()}); ++below)
+  std::size_t below = 0;
+  for (std::size_t i = rank().index(); !is_far(rank_id{(i + size() - 1) % size()}); ++below)
     i = (i + size() - 1) % size();
-  std::rotate(far, far + below % (peers_.end() - far), peers_.end());
+  const auto first = far.begin() + static_cast<std::ptrdiff_t>(below % far.size());
+  std::erase_if(peers_, is_far);
+  peers_.insert(peers_.end(), first, far.end());
+  peers_.insert(peers_.end(), far.begin(), first);
 }
 
 PEERBUS_INLINE void rank_group::agree(std::string_view doing, std::span<const declared> values,

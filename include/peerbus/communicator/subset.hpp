@@ -31,12 +31,13 @@ class subset_bootstrap final : public bootstrap {
     return whole_->passes_descriptors();
   }
   [[nodiscard]] address_space addresses() const noexcept override { return whole_->addresses(); }
-  [[nodiscard]] std::vector<contribution> allgather(contribution own_part, deadline until,
-                                                    std::string_view doing) override;
+  [[nodiscard]] PEERBUS_INLINE std::vector<contribution> allgather(contribution own_part,
+                                                                   deadline until,
+                                                                   std::string_view doing) override;
 
  private:
-  [[nodiscard]] std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks,
-                                                         rank_id member, deadline until) override;
+  [[nodiscard]] PEERBUS_INLINE std::unique_ptr<bootstrap> make_subgroup(
+      const std::vector<rank_id>& ranks, rank_id member, deadline until) override;
 
   bootstrap* whole_;
   std::vector<rank_id> ranks_;
@@ -65,7 +66,7 @@ class subset_group final : public rank_group {
  private:
   /// Makes the whole communicator unusable. The text names the ranks of the subset, as `reason` may
   /// have their numbers in it.
-  std::string fail_text(std::string_view reason) override;
+  PEERBUS_INLINE std::string fail_text(std::string_view reason) override;
 
   rank_group* whole_;
   subset_bootstrap* boot_;

@@ -7,6 +7,10 @@
 /// they come from the library of the target peerbus::compiled. If not, they come from the headers.
 /// Only that target defines it. It changes no type and no layout, so that one program may contain
 /// translation units with and without it.
+///
+/// A virtual function whose body stands outside its class is declared PEERBUS_INLINE in the class
+/// as well. Otherwise it is the key function of the class (Itanium C++ ABI, 5.2.3), and g++
+/// compiles all that the class reaches in every translation unit that includes the header.
 #ifdef PEERBUS_COMPILED
 #define PEERBUS_INLINE
 #else

@@ -69,15 +69,17 @@ struct peer_distance {
                                                       const node_distances& nodes) {
   struct peer {
     peer_distance away;
+    std::size_t step;
     rank_id rank;
   };
   std::vector<peer> peers;
   for (std::size_t step = 1; step < places.size(); ++step) {
     const rank_id rank{(self.index() + step) % places.size()};
-    peers.push_back({distance(places[self.index()], places[rank.index()], nodes), rank});
+    peers.push_back({distance(places[self.index()], places[rank.index()], nodes), step, rank});
   }
-  std::stable_sort(peers.begin(), peers.end(),
-                   [](const peer& a, const peer& b) { return a.away < b.away; });
+  std::sort(peers.begin(), peers.end(), [](const peer& a, const peer& b) {
+    return a.away != b.away ? a.away < b.away : a.step < b.step;
+  });
 
   std::size_t below = 0;  // The number of nearer ranks with a lower number than `self`.
   for (auto begin = peers.begin(); begin != peers.end();) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include <peerbus/core/error.hpp>
@@ -149,7 +150,7 @@ PEERBUS_INLINE std::string metadata(std::string_view name, rank_id rank, std::si
 
 PEERBUS_INLINE std::string chrome_events(const rank_trace& trace, std::size_t most_bytes) {
   std::string names;
-  std::vector<std::pair<std::int64_t, std::string>> events;
+  std::vector<std::tuple<std::int64_t, std::uint64_t, std::string>> events;  // begun, number, text
   std::uint64_t number = 0;
   for (std::size_t thread = 0; thread < trace.threads.size(); ++thread) {
     std::vector<operation_event> own = trace.threads[thread];
@@ -161,17 +162,17 @@ PEERBUS_INLINE std::string chrome_events(const rank_trace& trace, std::size_t mo
     events.reserve(events.size() + own.size());
     for (const operation_event& event : own) {
       std::string text;
-      detail::append_event(text, trace, thread, number++, event);
-      events.emplace_back(event.begun, std::move(text));
+      detail::append_event(text, trace, thread, number, event);
+      events.emplace_back(event.begun, number++, std::move(text));
     }
   }
   std::size_t bytes = 0;
-  for (const auto& [begun, text] : events) bytes += text.size();
-  std::stable_sort(events.begin(), events.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [begun, place, text] : events) bytes += text.size();
+  std::sort(events.begin(), events.end());
   std::size_t first = 0;
   const std::size_t limit = most_bytes - std::min(most_bytes, names.size() + 1024);
-  for (; bytes > limit && first < events.size(); ++first) bytes -= events[first].second.size();
+  for (; bytes > limit && first < events.size(); ++first)
+    bytes -= std::get<std::string>(events[first]).size();
 
   std::string title = detail::concat("rank ", trace.rank.index());
   if (!trace.name.empty()) title += detail::concat(" (", trace.name, ")");
@@ -188,7 +189,7 @@ PEERBUS_INLINE std::string chrome_events(const rank_trace& trace, std::size_t mo
                      detail::as_microseconds(std::max(trace.begin.error, trace.end.error)),
                      " us\""));
   out += names;
-  for (std::size_t i = first; i < events.size(); ++i) out += events[i].second;
+  for (std::size_t i = first; i < events.size(); ++i) out += std::get<std::string>(events[i]);
   out.resize(out.size() - 2);  // The last comma.
   return out;
 }

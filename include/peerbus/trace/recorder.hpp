@@ -38,7 +38,7 @@ class recorder final : public event_listener {
 
   [[nodiscard]] bool hears_begins() const noexcept override { return false; }
   void on_begin(const operation_event& /*event*/) noexcept override {}
-  void on_end(const operation_event& event) noexcept override;
+  PEERBUS_INLINE void on_end(const operation_event& event) noexcept override;
 
   /// Returns the events of each thread, in the order of their begins, those that contain others
   /// first. Threads have the order of their first events.

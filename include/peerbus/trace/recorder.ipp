@@ -51,10 +51,9 @@ PEERBUS_INLINE std::vector<std::vector<operation_event>> recorder::read() const 
     if (each.written == 0) continue;
     const std::size_t kept = std::min<std::uint64_t>(each.written, events_);
     auto& found = all.emplace_back(each.events.get(), each.events.get() + kept);
-    std::stable_sort(found.begin(), found.end(),
-                     [](const operation_event& a, const operation_event& b) {
-                       return a.begun != b.begun ? a.begun < b.begun : a.ended > b.ended;
-                     });
+    std::sort(found.begin(), found.end(), [](const operation_event& a, const operation_event& b) {
+      return a.begun != b.begun ? a.begun < b.begun : a.ended > b.ended;
+    });
   }
   return all;
 }

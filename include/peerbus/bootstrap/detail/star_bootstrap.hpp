@@ -22,15 +22,16 @@ class star_bootstrap : public bootstrap {
  public:
   star_bootstrap(const star_bootstrap&) = delete;
   star_bootstrap& operator=(const star_bootstrap&) = delete;
-  ~star_bootstrap() override;
+  PEERBUS_INLINE ~star_bootstrap() override;
 
   [[nodiscard]] address_space addresses() const noexcept override {
     return address_space::separate;
   }
 
   [[nodiscard]] bool can_go_on() const noexcept override { return true; }
-  [[nodiscard]] std::vector<contribution> allgather(contribution own_part, deadline until,
-                                                    std::string_view doing) override;
+  [[nodiscard]] PEERBUS_INLINE std::vector<contribution> allgather(contribution own_part,
+                                                                   deadline until,
+                                                                   std::string_view doing) override;
 
  protected:
   /// Takes the connections without using them. Call `meet` next.
@@ -43,8 +44,8 @@ class star_bootstrap : public bootstrap {
   void meet(const state_page& states, deadline until);
 
  private:
-  [[nodiscard]] std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks,
-                                                         rank_id member, deadline until) override;
+  [[nodiscard]] PEERBUS_INLINE std::unique_ptr<bootstrap> make_subgroup(
+      const std::vector<rank_id>& ranks, rank_id member, deadline until) override;
 
   std::unique_ptr<star> star_;
 };
@@ -59,7 +60,7 @@ class joined_star : public star_bootstrap {
               std::unique_ptr<star> connections, deadline until);
   joined_star(const joined_star&) = delete;
   joined_star& operator=(const joined_star&) = delete;
-  ~joined_star() override;
+  PEERBUS_INLINE ~joined_star() override;
 
  private:
   int exceptions_before_ = std::uncaught_exceptions();

@@ -98,9 +98,10 @@ class tcp_admission_place final : public admission_place {
     return offered_place::of_network(settings_.address);
   }
   /// bootstrap/tcp.ipp has the body, which makes a `tcp_bootstrap`.
-  [[nodiscard]] std::unique_ptr<bootstrap> meet(const offered_place& place, rank_id member,
-                                                std::size_t count, const awaited_members& awaited,
-                                                deadline until) const override;
+  [[nodiscard]] inline std::unique_ptr<bootstrap> meet(const offered_place& place, rank_id member,
+                                                       std::size_t count,
+                                                       const awaited_members& awaited,
+                                                       deadline until) const override;
 
  private:
   tcp_settings settings_;

@@ -35,7 +35,7 @@ inline packed_items pack_evenly(std::span<const float> loads, std::size_t packs)
   }
   std::vector<std::uint32_t> order(loads.size());
   std::iota(order.begin(), order.end(), 0U);
-  std::ranges::stable_sort(order, std::greater{}, [&](std::uint32_t i) { return loads[i]; });
+  std::ranges::sort(order, {}, [&](std::uint32_t i) { return std::pair{-loads[i], i}; });
 
   // A heap whose front is the lightest pack, the first of equal ones.
   std::vector<std::pair<float, std::uint32_t>> lightest(packs);

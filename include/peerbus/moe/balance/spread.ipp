@@ -143,8 +143,9 @@ PEERBUS_INLINE slot_plan plan_spread(std::span<const double> loads, const spread
   const auto counts = detail::spread_counts(scaled, slots, shape.ranks);
   std::vector<std::uint32_t> order(loads.size());
   std::iota(order.begin(), order.end(), 0U);
-  std::ranges::stable_sort(order, std::greater{},
-                           [&](std::uint32_t e) { return scaled[e] / counts[e]; });
+  std::ranges::sort(order, {}, [&](std::uint32_t e) {
+    return std::pair{-std::int64_t{scaled[e] / counts[e]}, e};
+  });
   detail::rank_filler filler{shape, loads.size()};
   for (const std::uint32_t e : order) filler.place(e, counts[e], scaled[e] / counts[e]);
 

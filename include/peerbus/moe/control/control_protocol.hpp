@@ -80,17 +80,18 @@ class counts_first final : public control_protocol {
  public:
   constexpr counts_first() noexcept : control_protocol{phase::counts} {}
 
-  std::optional<step> give_up(control_messages& messages, batch& before,
-                              const step& this_step) const override;
-  void post(control_messages& messages, const batch& posted, const step& this_step,
-            std::span<const std::byte> note, const refusal& found) const override;
-  departure place(control_messages& messages, batch& counted, const step& this_step, bool wait,
-                  deadline until, std::span<std::int64_t> waited) const override;
-  void after_send(const control_messages& messages, batch& sent,
-                  const step& this_step) const override;
-  void receive(control_messages& messages, batch& sent, const step& rows_step, deadline until,
-               std::span<std::int64_t> waited) const override;
-  errc abandon(batch& refused, any_row_path& path) const noexcept override;
+  PEERBUS_INLINE std::optional<step> give_up(control_messages& messages, batch& before,
+                                             const step& this_step) const override;
+  PEERBUS_INLINE void post(control_messages& messages, const batch& posted, const step& this_step,
+                           std::span<const std::byte> note, const refusal& found) const override;
+  PEERBUS_INLINE departure place(control_messages& messages, batch& counted, const step& this_step,
+                                 bool wait, deadline until,
+                                 std::span<std::int64_t> waited) const override;
+  PEERBUS_INLINE void after_send(const control_messages& messages, batch& sent,
+                                 const step& this_step) const override;
+  PEERBUS_INLINE void receive(control_messages& messages, batch& sent, const step& rows_step,
+                              deadline until, std::span<std::int64_t> waited) const override;
+  PEERBUS_INLINE errc abandon(batch& refused, any_row_path& path) const noexcept override;
 };
 
 /// The protocol where rows lie in slots. Rows leave at once, and one signal follows them, the
@@ -103,17 +104,18 @@ class one_phase final : public control_protocol {
  public:
   constexpr one_phase() noexcept : control_protocol{phase::rows} {}
 
-  std::optional<step> give_up(control_messages& messages, batch& before,
-                              const step& this_step) const override;
-  void post(control_messages& messages, const batch& posted, const step& this_step,
-            std::span<const std::byte> note, const refusal& found) const override;
-  departure place(control_messages& messages, batch& counted, const step& this_step, bool wait,
-                  deadline until, std::span<std::int64_t> waited) const override;
-  void after_send(const control_messages& messages, batch& sent,
-                  const step& this_step) const override;
-  void receive(control_messages& messages, batch& sent, const step& rows_step, deadline until,
-               std::span<std::int64_t> waited) const override;
-  errc abandon(batch& refused, any_row_path& path) const noexcept override;
+  PEERBUS_INLINE std::optional<step> give_up(control_messages& messages, batch& before,
+                                             const step& this_step) const override;
+  PEERBUS_INLINE void post(control_messages& messages, const batch& posted, const step& this_step,
+                           std::span<const std::byte> note, const refusal& found) const override;
+  PEERBUS_INLINE departure place(control_messages& messages, batch& counted, const step& this_step,
+                                 bool wait, deadline until,
+                                 std::span<std::int64_t> waited) const override;
+  PEERBUS_INLINE void after_send(const control_messages& messages, batch& sent,
+                                 const step& this_step) const override;
+  PEERBUS_INLINE void receive(control_messages& messages, batch& sent, const step& rows_step,
+                              deadline until, std::span<std::int64_t> waited) const override;
+  PEERBUS_INLINE errc abandon(batch& refused, any_row_path& path) const noexcept override;
 };
 
 }  // namespace peerbus::moe::detail

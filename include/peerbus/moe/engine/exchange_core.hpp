@@ -75,39 +75,42 @@ class exchange_core final : public exchange_engine {
     return parts_.batches.latest() + 1;
   }
   void watch(wait_watch* watch) noexcept override { messages_.watch(watch); }
-  [[nodiscard]] store_choice stores_for(std::size_t tokens) const noexcept override;
-  [[nodiscard]] std::optional<refusal_of> dispatch_send(const batch_input& input,
-                                                        const routing& route,
-                                                        const dispatch_options& options,
-                                                        deadline until) override;
-  [[nodiscard]] std::optional<refusal_of> dispatch_recv(
+  [[nodiscard]] PEERBUS_INLINE store_choice stores_for(std::size_t tokens) const noexcept override;
+  [[nodiscard]] PEERBUS_INLINE std::optional<refusal_of> dispatch_send(
+      const batch_input& input, const routing& route, const dispatch_options& options,
+      deadline until) override;
+  [[nodiscard]] PEERBUS_INLINE std::optional<refusal_of> dispatch_recv(
       ticket named, const receive_options& options, deadline until,
       peerbus::detail::function_ref<void(const batch&)> arrived) override;
-  [[nodiscard]] std::optional<refusal_of> combine(ticket rows, const combine_sum& wanted,
-                                                  const combine_options& options,
-                                                  deadline until) override;
-  void combine_send(ticket rows, const publish_options& options, deadline until) override;
-  [[nodiscard]] std::optional<refusal_of> combine_recv(ticket rows, const combine_sum& wanted,
-                                                       const sum_options& options,
-                                                       deadline until) override;
-  void reopen(ticket rows, const receive_options& options, deadline until) override;
-  [[nodiscard]] completed_batches resume(lost_experts lost, deadline until) override;
+  [[nodiscard]] PEERBUS_INLINE std::optional<refusal_of> combine(ticket rows,
+                                                                 const combine_sum& wanted,
+                                                                 const combine_options& options,
+                                                                 deadline until) override;
+  PEERBUS_INLINE void combine_send(ticket rows, const publish_options& options,
+                                   deadline until) override;
+  [[nodiscard]] PEERBUS_INLINE std::optional<refusal_of> combine_recv(ticket rows,
+                                                                      const combine_sum& wanted,
+                                                                      const sum_options& options,
+                                                                      deadline until) override;
+  PEERBUS_INLINE void reopen(ticket rows, const receive_options& options, deadline until) override;
+  [[nodiscard]] PEERBUS_INLINE completed_batches resume(lost_experts lost, deadline until) override;
   [[nodiscard]] bool awaits_combine(ticket rows) noexcept override {
     const batch& found = parts_.batches.at(rows.number);
     return rows.number != 0 && found.number == rows.number && found.reached == stage::received;
   }
-  void install_experts(std::span<const std::uint32_t> physical_to_logical,
-                       const replica_choice& replicas, deadline until) override;
+  PEERBUS_INLINE void install_experts(std::span<const std::uint32_t> physical_to_logical,
+                                      const replica_choice& replicas, deadline until) override;
 
   [[nodiscard]] set_view columns(ticket named) override {
     return local_set(batch_of("columns", named));
   }
-  [[nodiscard]] std::span<const std::byte> note(ticket named, rank_id source) override;
-  [[nodiscard]] row_traffic traffic(ticket named) override;
+  [[nodiscard]] PEERBUS_INLINE std::span<const std::byte> note(ticket named,
+                                                               rank_id source) override;
+  [[nodiscard]] PEERBUS_INLINE row_traffic traffic(ticket named) override;
   [[nodiscard]] std::span<const std::uint32_t> rows_of_blocks(ticket named) override {
     return batch_of("rows_of_blocks", named, stage::received).leaving.totals();
   }
-  [[nodiscard]] bool attached_by(ticket named, rank_id rank) override;
+  [[nodiscard]] PEERBUS_INLINE bool attached_by(ticket named, rank_id rank) override;
   [[nodiscard]] std::byte* returned_attachment(ticket named, std::size_t t,
                                                std::size_t copy) override {
     return local_set(batch_of("returned_attachment", named, stage::returned))

@@ -28,21 +28,23 @@ class reporting_engine final : public exchange_engine {
   [[nodiscard]] store_choice stores_for(std::size_t tokens) const noexcept override {
     return engine_->stores_for(tokens);
   }
-  [[nodiscard]] std::optional<refusal_of> dispatch_send(const batch_input& input,
-                                                        const routing& route,
-                                                        const dispatch_options& options,
-                                                        deadline until) override;
-  [[nodiscard]] std::optional<refusal_of> dispatch_recv(
+  [[nodiscard]] PEERBUS_INLINE std::optional<refusal_of> dispatch_send(
+      const batch_input& input, const routing& route, const dispatch_options& options,
+      deadline until) override;
+  [[nodiscard]] PEERBUS_INLINE std::optional<refusal_of> dispatch_recv(
       ticket named, const receive_options& options, deadline until,
       peerbus::detail::function_ref<void(const batch&)> arrived) override;
-  [[nodiscard]] std::optional<refusal_of> combine(ticket rows, const combine_sum& wanted,
-                                                  const combine_options& options,
-                                                  deadline until) override;
-  void combine_send(ticket rows, const publish_options& options, deadline until) override;
-  [[nodiscard]] std::optional<refusal_of> combine_recv(ticket rows, const combine_sum& wanted,
-                                                       const sum_options& options,
-                                                       deadline until) override;
-  void reopen(ticket rows, const receive_options& options, deadline until) override;
+  [[nodiscard]] PEERBUS_INLINE std::optional<refusal_of> combine(ticket rows,
+                                                                 const combine_sum& wanted,
+                                                                 const combine_options& options,
+                                                                 deadline until) override;
+  PEERBUS_INLINE void combine_send(ticket rows, const publish_options& options,
+                                   deadline until) override;
+  [[nodiscard]] PEERBUS_INLINE std::optional<refusal_of> combine_recv(ticket rows,
+                                                                      const combine_sum& wanted,
+                                                                      const sum_options& options,
+                                                                      deadline until) override;
+  PEERBUS_INLINE void reopen(ticket rows, const receive_options& options, deadline until) override;
   [[nodiscard]] completed_batches resume(lost_experts lost, deadline until) override {
     return engine_->resume(lost, until);
   }

@@ -36,13 +36,14 @@ class timed_path final : public any_row_path {
   [[nodiscard]] std::span<const set_view> sets(std::size_t set) const noexcept override {
     return path_->sets(set);
   }
-  [[nodiscard]] errc send(const row_path_batch& batch, lane caller, lane_meeting meet) override;
+  [[nodiscard]] PEERBUS_INLINE errc send(const row_path_batch& batch, lane caller,
+                                         lane_meeting meet) override;
   [[nodiscard]] errc publish(const row_path_batch& batch, lane caller, lane_meeting meet) override {
     return path_->publish(batch, caller, meet);
   }
   [[nodiscard]] errc settle() noexcept override { return path_->settle(); }
-  [[nodiscard]] errc sum(const row_path_batch& batch, const combine_sum& wanted,
-                         lane caller) const noexcept override;
+  [[nodiscard]] PEERBUS_INLINE errc sum(const row_path_batch& batch, const combine_sum& wanted,
+                                        lane caller) const noexcept override;
 
  private:
   /// Returns what lane `caller` moves to or from each near rank, of rows of `row_bytes`.

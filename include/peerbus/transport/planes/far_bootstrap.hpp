@@ -34,16 +34,17 @@ class far_bootstrap final : public bootstrap {
     return whole_->passes_descriptors();
   }
   [[nodiscard]] address_space addresses() const noexcept override { return whole_->addresses(); }
-  [[nodiscard]] std::vector<contribution> allgather(contribution own_part, deadline until,
-                                                    std::string_view doing) override;
+  [[nodiscard]] PEERBUS_INLINE std::vector<contribution> allgather(contribution own_part,
+                                                                   deadline until,
+                                                                   std::string_view doing) override;
 
  private:
   /// An allgather that also compares `doing`, as all of them are the same call to `whole_`.
   [[nodiscard]] std::vector<contribution> gather(contribution own_part,
                                                  const std::optional<error>& objection,
                                                  deadline until, std::string_view doing);
-  [[nodiscard]] std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks,
-                                                         rank_id member, deadline until) override;
+  [[nodiscard]] PEERBUS_INLINE std::unique_ptr<bootstrap> make_subgroup(
+      const std::vector<rank_id>& ranks, rank_id member, deadline until) override;
 
   bootstrap* whole_;
   bool is_finished_ = false;

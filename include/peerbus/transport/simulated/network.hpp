@@ -59,7 +59,7 @@ class network final : public scheduler::event_target {
     return is_quiet(from) && is_answered(from);
   }
 
-  void happen(std::uint32_t what, std::uint32_t number) override;
+  inline void happen(std::uint32_t what, std::uint32_t number) override;
   void prepare(std::span<const std::uint32_t> numbers) noexcept override {
     for (const std::uint32_t number : numbers) __builtin_prefetch(&pool_[number]);
     for (const std::uint32_t number : numbers) {

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
@@ -25,7 +26,7 @@ inline std::vector<std::size_t> nearest_first(const std::vector<int>& nodes, int
     if (nodes[i] < 0) return 2;
     return nodes[i] == own ? 0 : 1;
   };
-  std::ranges::stable_sort(order, {}, distance);
+  std::ranges::sort(order, {}, [&](std::size_t i) { return std::pair{distance(i), i}; });
   return order;
 }
 
