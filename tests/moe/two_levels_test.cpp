@@ -183,6 +183,36 @@ TEST_CASE("two levels: never is an exchange, automatic follows the rule") {
   CHECK(worst_status == 0);
 }
 
+TEST_CASE_TEMPLATE("two levels: groups with fewer experts than a token has slots", Layout,
+                   peerbus::moe::compact, peerbus::moe::padded, peerbus::moe::rank_major,
+                   peerbus::moe::slots, peerbus::moe::expert_slots, peerbus::moe::automatic) {
+  struct grid {
+    std::size_t ranks;
+    test::hosts hosts;
+  };
+  for (const grid& one : {grid{4, {2, false}}, grid{5, {2, false}}, grid{6, {3, true}}})
+    for (const std::size_t experts : {5U, 7U}) {
+      CAPTURE(one.ranks);
+      CAPTURE(experts);
+      test::pretended = one.hosts;
+      const int worst_status = threads::run(one.ranks, [experts](auto& comm) {
+        exchange_config few = config;
+        few.experts = experts;
+        few.top_k = 5;
+        two_level_exchange<lazy_hosts, int8_per_token, Layout> moe{comm, few, relay::always};
+        for (std::uint64_t seed = 0; seed < 8; ++seed) {
+          test::scenario from{{comm.size(), few.experts, few.hidden, few.top_k}, {}};
+          for (std::size_t r = 0; r < comm.size(); ++r)
+            from.inputs.push_back(oracle::make_input(
+                from.shape, r, (r + seed) % 6,
+                seed % 2 == 0 ? oracle::routes::uniform : oracle::routes::holes, seed));
+          test::two_levels::check_round(moe, from, comm.rank());
+        }
+      });
+      CHECK(worst_status == 0);
+    }
+}
+
 TEST_CASE("two levels: groups and configurations that cannot") {
   test::pretended = {2, false};
   const int worst_status = threads::run(4, [](auto& comm) {
@@ -201,9 +231,9 @@ TEST_CASE("two levels: groups and configurations that cannot") {
     other.output_attachment = 8;
     refused(errc::unsupported, "output_attachment is 8, expected 0", other);
     other = config;
-    other.experts = other.top_k = 5;
-    refused(errc::unsupported, "the group of rank 0 holds 3 experts, expected at least top_k, 5",
-            other);
+    const std::vector<std::uint32_t> apart{7, 6, 0, 0};
+    other.experts_of_rank = apart;
+    refused(errc::unsupported, "the group of rank 2 holds no experts, expected some", other);
     other = config;
     if (comm.rank() == rank_id{3}) other.hidden = 48;
     refused(errc::mismatch, "hidden is 32 on rank 0 but 48 on rank 3", other);
