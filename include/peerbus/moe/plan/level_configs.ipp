@@ -77,12 +77,7 @@ PEERBUS_INLINE std::string obstacle_to_relay(const exchange_config& config,
   for (const auto& group : groups.groups) ranks += group.size();
   const std::vector<group_experts> experts = experts_of_groups(placement_of(config, ranks), groups);
   std::size_t most = 0;
-  for (std::size_t g = 0; g < experts.size(); ++g) {
-    const std::size_t held = experts[g].held.size();
-    if (held == 0)
-      return concat("the group of ", groups.groups[g].front(), " holds no experts, expected some");
-    most = std::max(most, held);
-  }
+  for (const group_experts& each : experts) most = std::max(most, each.held.size());
   // The limits of every level, because a level learns of an objection only among its own ranks.
   const std::size_t column = groups.largest_column();
   for (std::size_t g = 0; g < experts.size(); ++g) {

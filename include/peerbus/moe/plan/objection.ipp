@@ -66,6 +66,7 @@ inline std::optional<error> objection_to_logfmt(const exchange_config& config) {
 PEERBUS_INLINE std::optional<error> objection_to(const exchange_config& config, std::size_t ranks,
                                                  const codec_facts& codec,
                                                  const layout_facts& layout) {
+  if (config.experts == 0) return wrong({"experts is 0, expected at least 1"});
   if (auto why = objection_to_level(config, ranks, codec, layout)) return why;
   if (config.top_k > config.experts)
     return wrong({"top_k is ", config.top_k, ", expected at most experts, ", config.experts});
@@ -76,7 +77,6 @@ PEERBUS_INLINE std::optional<error> objection_to_level(const exchange_config& co
                                                        std::size_t ranks, const codec_facts& codec,
                                                        const layout_facts& layout) {
   constexpr std::size_t most = std::size_t{1} << 24U;
-  if (config.experts == 0) return wrong({"experts is 0, expected at least 1"});
   if (config.experts > max_experts)
     return wrong({"experts is ", config.experts, ", expected at most ", max_experts});
   if (ranks > max_ranks) return wrong({ranks, " ranks, expected at most ", max_ranks});
