@@ -148,7 +148,11 @@ struct figures {
         copies ? std::min(plain_both, streaming + median(series::streaming_read)) : plain_both;
     found.sum_limit = best_both - found.own_copy + there.total() + back.total();
     // With the same rows, spread evenly.
-    if (found.experts) found.sum_limit += found.experts->p50 * result.load.balancedness();
+    if (found.experts) {
+      std::vector<double> even = result.of(series::experts);
+      for (std::size_t i = 0; i < even.size(); ++i) even[i] *= result.balancedness[i];
+      found.sum_limit += bench::median(even);
+    }
     return found;
   }
 };

@@ -72,6 +72,7 @@ class measurement {
         experts_{chosen.hidden},
         check_{chosen_, truth_, comm.rank().index()},
         plain_{make_plain()},
+        cores_{cores},
         crowded_{comm.bus().boot().ranks_here() > cores},
         findings_{comm},
         samples_{comm, series_count, chosen.iterations},
@@ -80,14 +81,8 @@ class measurement {
         surroundings_{chosen, (comm.bus().boot().ranks_here() + cores - 1) / cores} {
     fill_tokens(payload{chosen.seed, grain_of<Codec>}, comm.rank().index(), chosen.hidden,
                 tokens_.all());
-    if constexpr (floor == floor_kind::copies) {
-      if (!crowded_) return;
-      if (comm.rank().index() < cores)
-        for (std::size_t r = comm.rank().index(); r < comm.size(); r += cores)
-          shared_.add(std::make_unique<plain_copy<Codec>>(moe_, chosen_, truth_, r));
-      // A few ranks prepare for all. The others must not spend the time limit of a dispatch on it.
-      comm.barrier(peerbus::deadline::after(std::chrono::minutes{10}));
-    }
+    if (chosen_.balance == "incremental") rebalancer_.emplace(chosen_, moe_.placement());
+    share_copies();
   }
 
   [[nodiscard]] outcome run() {
@@ -109,12 +104,17 @@ class measurement {
     dispatch_meter_ = combine_meter_ = {};
     progress shown{comm_->rank().index() == 0 && chosen_.report.empty(), iterations};
     const std::size_t between = std::max<std::size_t>(iterations / signal_blocks, 1);
+    result.balancedness.reserve(iterations);
+    std::string miscounted;
     for (std::size_t i = 0; i < iterations; ++i) {
       if (i % between == 0 && i / between < signal_blocks) signals_.measure_block();
       iterate(i);
+      result.balancedness.push_back(load().balancedness());
+      if (rebalancer_) rebalance(i + 1, result, miscounted);
       shown.at(i);
     }
-    result.wrong = findings_.first_of_all(check_everything());
+    const std::string wrong = check_everything();
+    result.wrong = findings_.first_of_all(miscounted.empty() ? wrong : miscounted);
     if constexpr (counts_planes<Transport>) {
       result.planes = planes_.per_pair(comm_->bus().near_ranks().size(), pairs_, rows_);
       result.relay = moe_.relay();
@@ -145,6 +145,36 @@ class measurement {
     else
       return plain_floor{*comm_, truth_, one_level_map().row_bytes_in_all(),
                          one_level_map().output_bytes()};
+  }
+
+  /// Prepares the copies of all ranks' bytes, if ranks share cores.
+  void share_copies() {
+    if constexpr (floor == floor_kind::copies) {
+      if (!crowded_) return;
+      shared_ = {};
+      if (comm_->rank().index() < cores_)
+        for (std::size_t r = comm_->rank().index(); r < comm_->size(); r += cores_)
+          shared_.add(std::make_unique<plain_copy<Codec>>(moe_, chosen_, truth_, r));
+      // A few ranks prepare for all. The others must not spend the time limit of a dispatch on it.
+      comm_->barrier(peerbus::deadline::after(std::chrono::minutes{10}));
+    }
+  }
+
+  /// Adds the rows of the last dispatch, and gives experts other places if a plan says so. What
+  /// the limit moves then goes there too. `steps`: the iterations that are done.
+  void rebalance(std::size_t steps, outcome& result, std::string& miscounted) {
+    const std::string wrong = rebalancer_->add(truth_);
+    if (miscounted.empty()) miscounted = wrong;
+    const auto plan = rebalancer_->plan(steps, chosen_);
+    if (!plan) return;
+    result.replans.push_back(*plan);
+    received_.reset();
+    moe_.install_experts(chosen_.physical_to_logical, config_of(chosen_).replicas);
+    rebalancer_->move_to(moe_.placement());
+    truth_ = oracle{chosen_, comm_->rank().index(), comm_->size()};
+    plain_ = make_plain();
+    share_copies();
+    result.load = load();
   }
 
   /// Returns the map of an exchange in one level.
@@ -256,6 +286,7 @@ class measurement {
     if constexpr (counts_planes<Transport>) planes_.leave_out(comm_->bus());
     const double there =
         bench::timed(*comm_, [&] { metered(dispatch_meter_, [&] { dispatch(received_); }); });
+    if (rebalancer_) rebalancer_->count(moe_, received_->ticket());
     const double reading = work_between();
     const double working = compute();
     surroundings_.restore();
@@ -392,10 +423,12 @@ class measurement {
   expert_work experts_;
   checker<Codec> check_;
   plain_floor plain_;
+  std::size_t cores_;
   bool crowded_;
   /// The plain copies of several ranks, done by as many ranks as there are cores: the least time in
   /// which the cores could move the bytes of all. On the other ranks empty.
   plain_copies<Codec> shared_;
+  std::optional<rebalancer> rebalancer_;  ///< of `--balance incremental`
   bench::shared_findings<Transport> findings_;
   bench::sample_store<Transport> samples_;
   signal_floor<Transport> signals_;

@@ -95,6 +95,16 @@ void check_ablation(const options& chosen) {
   if (chosen.seconds > 0) refuse("given together with --seconds, expected --iters");
 }
 
+/// Checks that each rank sees the rows of all, by which it plans.
+void check_incremental(const options& chosen) {
+  if (chosen.layout != "compact" && chosen.layout != "padded")
+    refuse("--balance", "incremental given with --layout " + chosen.layout +
+                            ", expected compact or padded, which count the rows of all ranks");
+  if (chosen.relay != peerbus::moe::relay::never)
+    refuse("--balance", "incremental given with --relay " + std::string{describe(chosen.relay)} +
+                            ", expected never, as then a rank only counts its own rows");
+}
+
 /// Reads a file of costs.
 peerbus::cost_table costs_of(const std::string& path) {
   try {
@@ -250,15 +260,23 @@ std::variant<options, int> parse(int argc, char** argv) {
           "of "
           "a file, [tokens, top_k], which ranks take one after the other")
       .check(routing_forms, routing_complaint);
-  line.add(
-          "--balance", chosen.balance,
-          "where experts lie: none: dealt out in order; eplb: as DeepSeek's balancer plans it for "
-          "this routing, which an exchange refuses if it has an expert twice at a rank; spread: as "
-          "our planner does, which never has")
-      .one_of({"none", "eplb", "spread"});
+  const programs::option balance =
+      line.add("--balance", chosen.balance,
+               "where experts lie: none: dealt out in order; eplb: as DeepSeek's balancer plans it "
+               "for this routing, which an exchange refuses if it has an expert twice at a rank; "
+               "spread: as our planner does, which never has; incremental: first dealt out, then "
+               "few change places at a time, by the rows counted last. With --json, results by "
+               "iteration too")
+          .one_of({"none", "eplb", "spread", "incremental"});
   const programs::option spare =
       line.add("--spare", chosen.spare, "places for replicas at each rank, with --balance")
           .whole_number(0, 1 << 16);
+  const std::pair<const char*, programs::option> of_incremental[] = {
+      {"--replan-after", line.add("--replan-after", chosen.replan_after,
+                                  "iterations from one plan of --balance incremental to the next")
+                             .whole_number(1, 10'000'000)},
+      {"--moves", line.add("--moves", chosen.moves, "the most experts that move by such a plan")
+                      .whole_number(1, 1 << 20)}};
   line.add("--row-us", chosen.row_us,
            "microseconds for which a rank computes for each row of its experts")
       .number(0, 1e6);
@@ -321,7 +339,13 @@ std::variant<options, int> parse(int argc, char** argv) {
     if (chosen.balance != "none" && !chosen.report.empty())
       refuse("--balance", chosen.balance + " given with --report, expected none");
     if (spare.given() && chosen.balance == "none")
-      refuse("--spare", std::to_string(chosen.spare) + " given without --balance eplb or spread");
+      refuse("--spare",
+             std::to_string(chosen.spare) + " given without --balance eplb, spread or incremental");
+    for (const auto& [name, option] : of_incremental)
+      if (option.given() && chosen.balance != "incremental")
+        refuse(name, "given with --balance " + chosen.balance + ", expected --balance incremental");
+    chosen.balance_given = balance.given();
+    if (chosen.balance == "incremental") check_incremental(chosen);
     check_together(chosen);
     chosen.pattern = read_routing(chosen.routing, chosen.experts, chosen.top_k);
     for (const auto& [name, option] : of_reports)

@@ -75,7 +75,10 @@ struct options : bench::network_options {
   std::string routing = "uniform";
   routing_pattern pattern;  ///< what `routing` says
   std::string balance = "none";
-  std::size_t spare = 1;  ///< places for replicas that each rank has, if there is balance
+  bool balance_given = false;
+  std::size_t spare = 1;          ///< places for replicas that each rank has, if there is balance
+  std::size_t replan_after = 20;  ///< iterations from one plan of `incremental` to the next
+  std::size_t moves = 8;          ///< the most experts that move by one of its plans
   /// The expert of each place, rank by rank equally many; empty: each expert once, dealt out.
   std::vector<std::uint32_t> physical_to_logical;
   double row_us = 0;  ///< of work of its rank for each row of an expert

@@ -67,6 +67,14 @@ struct rank_load {
   }
 };
 
+/// A plan by which experts changed their places during a run.
+struct replan {
+  std::size_t step = 0;   ///< the iteration that it came before
+  std::size_t moves = 0;  ///< places that got another expert
+  double before = 1;      ///< balancedness of the counted rows where experts were
+  double after = 1;       ///< balancedness of these rows by the plan
+};
+
 /// What an operation takes of a core: means of one rank.
 struct core_use {
   double cpu_us = 0;  ///< CPU time, of the program and of the kernel
@@ -82,8 +90,10 @@ struct outcome {
   bench::sample_table samples;
   std::vector<double> signal_one_way_ns;
   floor_kind floor = floor_kind::copies;
-  std::size_t phases = 1;  ///< of a dispatch, each of which needs a signal's way
-  rank_load load;
+  std::size_t phases = 1;              ///< of a dispatch, each of which needs a signal's way
+  rank_load load;                      ///< in the end
+  std::vector<double> balancedness;    ///< of each iteration
+  std::vector<replan> replans;         ///< in their order
   bool crowded = false;                ///< more ranks than cores
   core_use dispatch_core;              ///< of rank 0, if crowded
   core_use combine_core;               ///< of rank 0, if crowded

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/relay.hpp>
@@ -65,6 +66,14 @@ void print_core_use(const char* operation, const core_use& taken) {
       "times, "
       "of which %.1f to sleep\n",
       operation, taken.cpu_us, taken.sleeps + taken.yields, taken.sleeps);
+}
+
+void print_replans(const std::vector<replan>& all) {
+  for (const replan& each : all)
+    std::printf(
+        "plan      after %zu iterations: %zu places got another expert, balancedness %.3f to "
+        "%.3f\n",
+        each.step, each.moves, each.before, each.after);
 }
 
 void print_protocol(const options& chosen, const outcome& result) {
@@ -145,6 +154,7 @@ void print(const options& chosen, const group& who, const bench::machine& where,
         "load      rows of experts: %.0f at the hottest rank, %.1f in the mean of all: "
         "balancedness %.3f\n",
         result.load.most_rows, result.load.mean_rows, result.load.balancedness());
+    print_replans(result.replans);
     print_stores(result.stores);
     if (result.crowded) {
       print_core_use("a dispatch", result.dispatch_core);

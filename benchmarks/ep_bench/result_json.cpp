@@ -29,6 +29,19 @@ json core_json(const core_use& taken) {
           {"yields", rounded(taken.yields)}};
 }
 
+/// The run by iteration: the slowest rank's time and balancedness in each, and plans.
+json over_steps_json(const outcome& result) {
+  json all{{"sum_us", json::array()}, {"balancedness", json::array()}, {"plans", json::array()}};
+  for (const double time : result.of(series::sum)) all["sum_us"].push_back(rounded(time));
+  for (const double value : result.balancedness) all["balancedness"].push_back(rounded(value));
+  for (const replan& each : result.replans)
+    all["plans"].push_back({{"step", each.step},
+                            {"moves", each.moves},
+                            {"before", rounded(each.before)},
+                            {"after", rounded(each.after)}});
+  return all;
+}
+
 }  // namespace
 
 json result_json(const options& chosen, const group& who, const bench::machine& where,
@@ -92,6 +105,7 @@ json result_json(const options& chosen, const group& who, const bench::machine& 
   all["load"] = {{"most_rows", result.load.most_rows},
                  {"mean_rows", rounded(result.load.mean_rows)},
                  {"balancedness", rounded(result.load.balancedness())}};
+  if (chosen.balance_given && found) all["over_steps"] = over_steps_json(result);
   all["stores"] = {{"chosen", describe(result.stores.kind)},
                    {"why", describe(result.stores.why)},
                    {"plain_us", rounded(result.stores.plain_us)},

@@ -38,6 +38,8 @@ inline json config_json(const options& chosen, const group& who, std::size_t ite
           {"routing", chosen.routing},
           {"balance", chosen.balance},
           {"spare", chosen.spare},
+          {"replan_after", chosen.replan_after},
+          {"moves", chosen.moves},
           {"row_us", chosen.row_us},
           {"iters", iterations},
           {"warmup", chosen.warmup},

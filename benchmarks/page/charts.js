@@ -422,6 +422,62 @@ const charts = (() => {
     });
   }
 
+  /** The times of runs and their balancedness over iterations, side by side. Each has an axis of its own. */
+  function over_steps({runs}, tip) {
+    const panels = ["dispatch, experts and combine, µs: p25 to p75", "balancedness"];
+    const lines = runs.map(({config, over_steps: {sum_us, balancedness}}, index) => {
+      const parts = d3.range(0, sum_us.length, config.replan_after).map((from) => {
+        const part = (values) => d3.sort(values.slice(from, from + config.replan_after));
+        const [times, equal] = [part(sum_us), part(balancedness)];
+        return {x: from + times.length / 2, times, equal: d3.median(equal)};
+      });
+      return {name: config.balance, colour: colour(index), parts};
+    });
+    const top = 1.05 * d3.max(lines, ({parts}) => d3.max(parts, ({times}) => d3.quantileSorted(times, 0.75)));
+    const marginTop = 92 + 18 * lines.length;
+    const frame = {width: 860, height: marginTop + 330, marginTop, marginLeft: 62, marginRight: 16, marginBottom: 70};
+    const steps = d3.max(runs, (run) => run.over_steps.sum_us.length);
+    const ticks = [d3.ticks(0, top, 6).map((value) => ({value, y: value / top})), d3.range(0, 1.1, 0.2).map((y) => ({value: y, y}))];
+    const {config, machine} = runs[0];
+    const drawn = lines.flatMap(({name, colour: stroke, parts}) => {
+      const at_panel = (panel, value) => parts.map((part) => ({x: part.x, panel: panels[panel], name, ...value(part)}));
+      const times = at_panel(0, (part) => {
+        const [low, y, high] = [0.25, 0.5, 0.75].map((p) => d3.quantileSorted(part.times, p) / top);
+        return {low, y, high, text: `${time(y * top)} µs (${time(low * top)} to ${time(high * top)})`};
+      });
+      const equal = at_panel(1, (part) => ({y: part.equal, text: d3.format(".3f")(part.equal)}));
+      const values = [...times, ...equal];
+      return [
+        Plot.areaY(times, {fx: "panel", x: "x", y1: "low", y2: "high", fill: stroke, fillOpacity: 0.18}),
+        Plot.lineY(values, {fx: "panel", x: "x", y: "y", z: "panel", stroke, strokeWidth: 2.2}),
+        Plot.dot(values, {
+          ...{fx: "panel", x: "x", y: "y", r: 3.2, fill: stroke, tip},
+          title: ({name: of, x, text}) => `${of}\niteration ${number(x)}: ${text}`,
+        }),
+      ];
+    });
+    return picture("Where experts lie, over iterations", frame, stacked(lines), {
+      x: {domain: [0, steps]},
+      y: {domain: [0, 1.03], axis: null},
+      fx: {domain: panels, padding: 0.12},
+      marks: [
+        ticks.map((of, panel) => [
+          Plot.ruleY(of, {fx: () => panels[panel], y: "y", stroke: "var(--grid)"}),
+          Plot.text(of, {fx: () => panels[panel], y: "y", frameAnchor: "left", dx: -8, textAnchor: "end", text: ({value}) => number(value)}),
+        ]),
+        Plot.axisFx({label: null, fontSize: 13, fontWeight: "bold"}),
+        below({ticks: 6, text: number, label: "iteration", labelOffset: 36}),
+        Plot.ruleY([0], {stroke: faint}),
+        drawn,
+        Plot.text([`${config.ranks} ranks, ${config.tokens} tokens a rank, routing ${config.routing}, ${config.row_us} µs a row, ${payload(config, machine)}`], {
+          ...at(frame, 8, frame.height - 14),
+          textAnchor: "start",
+          fill: faint,
+        }),
+      ],
+    });
+  }
+
   /** Returns the pictures of what `results.read` returned, by name. `tip`: show figures under the pointer. */
   function draw(view, tip = false) {
     if (view.kind === "report")
@@ -433,8 +489,17 @@ const charts = (() => {
           ]),
         ),
       );
-    const rows = {ablation: view.steps, latency: view.layouts, times: view.times, ratios: view.rows}[view.kind];
-    return new Map(rows.length === 0 ? [] : [[view.kind, {ablation, latency, times, ratios}[view.kind](view, tip)]]);
+    const rows = {
+      ablation: view.steps,
+      latency: view.layouts,
+      times: view.times,
+      ratios: view.rows,
+      over_steps: view.runs,
+    }[view.kind];
+    if (rows.length === 0) return new Map();
+    const pictures = new Map([[view.kind, {ablation, latency, times, ratios, over_steps}[view.kind](view, tip)]]);
+    if (view.kind === "times" && view.over_steps) pictures.set("over_steps", over_steps({runs: [view]}, tip));
+    return pictures;
   }
 
   return {style, time, ratio, draw};

@@ -100,11 +100,12 @@ const results = (() => {
 
   /**
    * Returns {kind, ...} of what a program wrote: "report" (ep_bench --report), "ablation"
-   * (ep_bench --ablation), "ratios" (compare.sh), "times" (one run of any program), or
-   * "latency" (a list of such runs).
+   * (ep_bench --ablation), "ratios" (compare.sh), "times" (one run of any program), "latency" (a
+   * list of such runs), or "over_steps" (a list of runs of ep_bench --balance).
    */
   function read(data) {
     if (Array.isArray(data) && data.every((row) => row.what && row.ratio)) return {kind: "ratios", rows: data};
+    if (Array.isArray(data) && data.every((run) => run.over_steps)) return {kind: "over_steps", runs: data};
     if (Array.isArray(data)) return sweep_of_runs(timed(data));
     if (data.results)
       return {kind: "report", ...data, sections: ["tokens", "ranks"].map((axis) => section(data, axis))};

@@ -300,6 +300,23 @@
       ];
     },
 
+    over_steps({runs, pictures}) {
+      const [{config}] = runs;
+      return [
+        element("p", {class: "faint"}, `${payload(config)}; ${config.ranks} ranks, ${config.tokens} tokens a rank`),
+        element("div", {class: "charts"}, [...pictures.values()]),
+        table(
+          [["balance", "after iterations", "places that changed", "balancedness before", "after"]],
+          runs.flatMap(({config: {balance}, over_steps: {plans}}) =>
+            plans.map(({step, moves, before, after}) => [balance, count(step), count(moves), before, after]),
+          ),
+          "named",
+        ),
+        heading("The machine and the runs"),
+        machine_table(runs[0], [["checked", checked(runs[0].check)]]),
+      ];
+    },
+
     ratios(view) {
       return [
         element("div", {class: "charts"}, [...view.pictures.values()]),
@@ -325,6 +342,7 @@
     latency: "dispatch and combine over tokens",
     ablation: "from a basic flow to the fused operation",
     times: "one run",
+    over_steps: "experts where the load is",
     ratios: "beside other programs",
   };
 

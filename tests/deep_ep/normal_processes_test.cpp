@@ -40,6 +40,7 @@ TEST_CASE("deep_ep normal: order, events, several buffers, repeats") {
   normal::check_in_flight<group>(4);
   normal::check_events<group>(3);
   normal::check_growth<group>(4);
+  normal::check_captured_shapes<group>(4);
   normal::check_two_buffers<group>(3);
   normal::check_repeats<group>(2, 300);
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -301,6 +302,42 @@ void check_growth(std::size_t ranks) {
     const problem p = problem_of(0, 4, 32);
     for (const std::size_t worst : {comm.size() * 256, comm.size() * 600 + 1})
       static_cast<void>(round_trip(buffer, p, rank, {.worst = worst}));
+  });
+  CHECK(worst_status == 0);
+}
+
+/// Shapes as graphs capture them: after one call of the largest, all results of calls of equal
+/// `num_worst_tokens` and `num_max_tokens_per_rank` lie at the same addresses, whatever arrives.
+/// Ranks have other numbers of tokens in each step, or none.
+template <class Group>
+void check_captured_shapes(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    peerbus::deep_ep::buffer buffer{comm, {.num_max_tokens_per_rank = 8, .in_flight = 1}};
+    const std::size_t rank = comm.rank().index();
+    std::map<std::size_t, std::vector<const void*>> captured;
+    for (std::uint64_t step = 0; step < 24; ++step) {
+      const std::size_t bound = step == 0 ? 16 : std::size_t{4} << (step % 3);
+      const batch sizes = step % 7 == 6 ? batch::none : step % 5 == 0 ? batch::full : batch::uneven;
+      const problem p = problem_for({6, 32, 2, bound, pattern::holes, sizes}, comm.size(), step);
+      const form how{.worst = comm.size() * bound};
+      in_case("step " + std::to_string(step), [&] {
+        const given mine{p, rank, how};
+        const auto layout = buffer.get_dispatch_layout(mine.ids(), p.of.experts);
+        auto args = mine.fresh(layout);
+        args.num_max_tokens_per_rank = bound;
+        const auto got = buffer.dispatch(args);
+        static_cast<void>(check_rows(got, p, rank, how));
+        check_routing(got, p, rank, how);
+        const outputs own{got.recv_x, p, rank, how};
+        const auto home = buffer.combine(own.args(got.handle));
+        static_cast<void>(check_combined(home, p, rank, how));
+        const std::vector<const void*> at{got.recv_x.data(), got.recv_topk_idx.data(),
+                                          got.recv_topk_weights.data(), home.combined_x.data()};
+        test::expect(captured.try_emplace(bound, at).first->second == at,
+                     "results where they lay when their shape was captured");
+      });
+    }
   });
   CHECK(worst_status == 0);
 }

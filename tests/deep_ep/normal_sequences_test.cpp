@@ -35,6 +35,10 @@ TEST_CASE("deep_ep normal: more tokens of a rank than before") {
   for (const std::size_t n : {1U, 2U, 3U, 4U}) normal::check_growth<group>(n);
 }
 
+TEST_CASE("deep_ep normal: shapes that graphs capture") {
+  for (const std::size_t n : {1U, 3U, 4U}) normal::check_captured_shapes<group>(n);
+}
+
 TEST_CASE("deep_ep normal: two buffers on one communicator") {
   for (const std::size_t n : test::sizes_for<group>({2, 6})) normal::check_two_buffers<group>(n);
 }

@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <peerbus/compat/cann/attention_apart.hpp>
 #include <peerbus/compat/deep_ep/call.hpp>
 #include <peerbus/compat/deep_ep/finding.hpp>
 #include <peerbus/compat/deep_ep/profile.hpp>
@@ -1023,6 +1024,120 @@ TEST_CASE("variables to set, and what they cure") {
   CHECK(listed(a2, c) ==
         "HCCL_BUFFSIZE=805 HCCL_INTRA_PCIE_ENABLE=1 HCCL_INTRA_ROCE_ENABLE=0 "
         "-HCCL_OP_EXPANSION_MODE ");
+}
+
+namespace {
+
+using peerbus::cann::apart_call;
+using peerbus::cann::apart_operation;
+
+/// A call of attention rank 5 of 3 + 5 ranks that A3 takes.
+constexpr apart_call usual_apart(apart_operation what) {
+  return {.what = what,
+          .expert_rank_size = 3,
+          .attention_rank_size = 5,
+          .rank = 5,
+          .tokens = 64,
+          .batch_size = 64,
+          .hidden_size = 7168,
+          .topk = 8,
+          .aiv_num = 8,
+          .compute_gate = true,
+          .expert_ids_given = true,
+          .scales_given = true};
+}
+
+std::string refusal(profile platform, const apart_call& c) {
+  try {
+    peerbus::cann::require(platform, c);
+  } catch (const peerbus::error& e) {
+    CHECK(e.code() == peerbus::errc::invalid_argument);
+    return std::string{e.text()};
+  }
+  return "";
+}
+
+/// A change of a usual call, and the one thing that A3 then says, or nothing.
+struct apart_case {
+  apart_operation what;
+  void (*change)(apart_call&);
+  std::string_view said;
+};
+
+}  // namespace
+
+TEST_CASE("attention apart from experts: aclnnA2e and aclnnE2a") {
+  constexpr auto a2e = apart_operation::a2e;
+  constexpr auto e2a = apart_operation::e2a;
+  for (const apart_case& one : std::initializer_list<apart_case>{
+           {a2e, [](apart_call&) {}, ""},
+           {e2a, [](apart_call&) {}, ""},
+           {a2e, [](apart_call& c) { c.attention_rank_size = c.rank = 381; }, ""},
+           {a2e, [](apart_call& c) { c.attention_rank_size = 382; },
+            "expertRankSize + attentionRankSize is 385, expected at most 384"},
+           {a2e, [](apart_call& c) { c.attention_rank_size = 2, c.rank = 4; },
+            "attentionRankSize is 2, expected at least 3"},
+           {e2a, [](apart_call& c) { c.expert_rank_size = 0; },
+            "expertRankSize is 0, expected at least 1"},
+           {e2a, [](apart_call& c) { c.rank = 8; }, "rank is 8, expected at most 7"},
+           {a2e, [](apart_call& c) { c.hidden_size = 0; }, "hiddenSize is 0, expected at least 1"},
+           {e2a, [](apart_call& c) { c.topk = 0; }, "topk is 0, expected at least 1"},
+           {e2a, [](apart_call& c) { c.aiv_num = 0; }, "aivNum is 0, expected at least 1"},
+           {a2e, [](apart_call& c) { c.aiv_num = 2; }, "aivNum is 2, expected at least 3"},
+           {a2e, [](apart_call& c) { c.dtype = element_type::other; },
+            "x's type is other, expected bf16"},
+           {e2a, [](apart_call& c) { c.dtype = element_type::fp8_e4m3; },
+            "expandX's type is fp8_e4m3, expected bf16"},
+           // Expert ranks 0 and 1 serve two attention ranks each, rank 2 one.
+           {a2e, [](apart_call& c) { c.batch_size = 63; }, "batchSize is 63, expected 64"},
+           {a2e, [](apart_call& c) { c.rank = 1, c.batch_size = 128; }, ""},
+           {a2e, [](apart_call& c) { c.rank = 2, c.batch_size = 128; }, ""},
+           {a2e, [](apart_call& c) { c.rank = 2; }, "batchSize is 64, expected 128"},
+           {e2a, [](apart_call& c) { c.rank = 1, c.batch_size = 128; }, ""},
+           {e2a, [](apart_call& c) { c.rank = 2; }, ""},
+           {e2a, [](apart_call& c) { c.rank = 2, c.batch_size = 128; },
+            "batchSize is 128, expected 64"},
+           {a2e, [](apart_call& c) { c.expert_ids_given = false; },
+            "expertIds is none, expected given"},
+           {a2e, [](apart_call& c) { c.scales_given = false; }, "scales is none, expected given"},
+           {e2a, [](apart_call& c) { c.expert_ids_given = c.scales_given = false; }, ""},
+           {a2e, [](apart_call& c) { c.wide_expert_ids = true; },
+            "expertIds' type is other, expected int32"},
+           {a2e, [](apart_call& c) { c.compute_gate = c.expert_ids_given = false; },
+            "scales is given, which has no effect there, expected none"},
+           {a2e, [](apart_call& c) { c.compute_gate = c.scales_given = false; },
+            "expertIds is given, which has no effect there, expected none"},
+           {a2e, [](apart_call& c) { c.tokens = c.batch_size = 6112; }, ""},
+           {a2e, [](apart_call& c) { c.tokens = c.batch_size = 6113; },
+            "tokens x topk is 48904, expected at most 48896"},
+           {e2a, [](apart_call& c) { c.tokens = c.batch_size = 15000; },
+            "HCCL_BUFFSIZE is 200, expected at least 209"},
+           {e2a,
+            [](apart_call& c) {
+              c.tokens = c.batch_size = 15000;
+              c.hccl_buffsize_mb = 209;
+            },
+            ""}}) {
+    CAPTURE(one.said);
+    apart_call c = usual_apart(one.what);
+    one.change(c);
+    const std::string text = refusal(a3, c);
+    CAPTURE(text);
+    const auto start = concat("ascend_a3 refuses ", to_string(one.what), ": ", one.said, ": ");
+    CHECK((one.said.empty() ? text.empty() : text.starts_with(start)));
+    CHECK(text.find("; ") == std::string::npos);  // Nothing else is refused.
+  }
+
+  apart_call many = usual_apart(a2e);
+  CHECK(refusal(a950, many) == "");
+  many.attention_rank_size = many.rank = 62;
+  CHECK(refusal(a950, many)
+            .starts_with("ascend_950 refuses aclnnA2e: expertRankSize + attentionRankSize is 65, "
+                         "expected at most 64"));
+  for (const profile platform : {peer, v1, a2, v2_5})
+    CHECK(refusal(platform, many)
+              .find("aclnnA2e is called, expected an operator of ascend_a3 or ascend_950") !=
+          std::string::npos);
 }
 
 }  // namespace profile_test

@@ -42,13 +42,16 @@ class Rank:
         number = int(os.environ["RANK"])
         self.is_ffn = number >= self.attention
         self.role_rank = number - self.is_ffn * self.attention
-        self.routes = os.environ["ROUTES"] == "1"
+        self.logits = os.environ.get("LOGITS")  # Their type, if they travel.
+        self.routes = os.environ["ROUTES"] == "1" and not self.logits
+        if self.logits:
+            more["router_logits"] = self.logits
         if self.kind.torch:
             more["dtype"] = self.kind.torch.bfloat16
         if "PEERBUS_SECRET" in os.environ:
             more.update(secret=os.environ["PEERBUS_SECRET"].ljust(16, "-"), host=os.environ["PEERBUS_HOST"])
         config, afd_config = configs(self.attention, self.ffn, "ffn" if self.is_ffn else "attention",
-                                     self.routes, **more)
+                                     self.routes or bool(self.logits), **more)
         self.connector = afd.PeerbusAFDConnector(number, 0, config, afd_config, self.role_rank)
         assert not self.connector.is_initialized
         self.connector.init_afd_connector()
@@ -75,8 +78,22 @@ class Rank:
         given = self.kind.given(bf16(x), True)
         routing = dict(topk_ids=self.kind.given(ids), topk_weights=self.kind.given(weights),
                        router_logits=None) if self.routes else {}
+        if self.logits:
+            routing["router_logits"] = self.kind.given(self.logits_of(layer, stage, self.role_rank),
+                                                       self.logits == "bfloat16")
         self.connector.send_attn_output(given, self.context(layer, stage, len(x)), **routing)
         return given, expected(x, weights, ids) if self.routes else x * factor(layer)
+
+    def logits_of(self, layer, stage, attention_rank):
+        """Returns the logits of the tokens of an attention rank: bits of bfloat16, or float32."""
+        count = len(self.batch(layer, stage, attention_rank)[0])
+        values = numpy.random.default_rng([9, layer, stage, attention_rank]).integers(-9, 9, [count, EXPERTS])
+        return bf16(values) if self.logits == "bfloat16" else values.astype(numpy.float32)
+
+    def routing_spec(self):
+        return types.SimpleNamespace(router_logits_width=EXPERTS, router_logits_dtype=(
+            getattr(self.kind.torch, self.logits) if self.kind.torch else
+            numpy.dtype("u2" if self.logits == "bfloat16" else "f4"))) if self.logits else None
 
     def run_attention(self, layers=LAYERS, stages=2):
         for layer in range(layers):
@@ -90,7 +107,8 @@ class Rank:
         first = sum(dealt(EXPERTS, self.ffn)[:self.role_rank])
         for layer in range(layers):
             for stage in range(stages):
-                payload = self.connector.recv_attn_output(ubatch_idx=stage, layer_idx=layer)
+                payload = self.connector.recv_attn_output(ubatch_idx=stage, layer_idx=layer,
+                                                          routing_spec=self.routing_spec())
                 metadata = payload.context.metadata
                 assert (metadata.layer_idx, metadata.stage_idx) == (layer, stage)
                 assert len(metadata.seq_lens) == self.attention
@@ -105,17 +123,23 @@ class Rank:
                               for a in range(self.attention)]
                 else:
                     outputs = rows * factor(layer)
-                    wanted = [self.dealt(layer, stage, a) for a in range(self.attention)]
+                    tokens = [self.dealt(layer, stage, a) for a in range(self.attention)]
+                    wanted = [len(own) for own in tokens]
+                    if self.logits:
+                        numpy.testing.assert_array_equal(
+                            self.kind.got(payload.router_logits), numpy.concatenate(
+                                [self.logits_of(layer, stage, a)[own] for a, own in enumerate(tokens)]))
+                    else:
+                        assert payload.router_logits is None
                 assert metadata.seq_lens == wanted and groups.sum() == len(rows)
                 self.connector.send_ffn_output(self.kind.given(bf16(outputs), True), payload.context)
 
     def dealt(self, layer, stage, attention_rank):
-        """Returns how many tokens of a rank come to this one: those whose part of the row of all attention
+        """Returns which tokens of a rank come to this one: those whose part of the row of all attention
         ranks, each as long as the next, begins in this rank's part."""
         count = len(self.batch(layer, stage, attention_rank)[0])
-        return sum(self.role_rank * self.attention * count
-                   <= (attention_rank * count + i) * self.ffn
-                   < (self.role_rank + 1) * self.attention * count for i in range(count))
+        return [i for i in range(count) if self.role_rank * self.attention * count
+                <= (attention_rank * count + i) * self.ffn < (self.role_rank + 1) * self.attention * count]
 
     def run(self):
         self.run_ffn() if self.is_ffn else self.run_attention()
@@ -227,6 +251,37 @@ def refuse():
     raises(ValueError, "has 'core_num', expected codec", PeerbusAFDConnector, 0, 0, config, afd_config, 0)
 
 
+def refuse_logits():
+    """Bad logits of attention rank 0, and another wish of the FFN rank."""
+    rank = Rank(timeout=10, ubatches=1)
+    connector, x = rank.connector, numpy.zeros([1, HIDDEN], "u2")
+    good = numpy.zeros([1, EXPERTS], "f4")
+    for text, logits in (("router_logits are none, expected [1, 35] float32", None),
+                         ("router_logits are [1, 34] float32, expected [1, 35]", good[:, 1:]),
+                         ("router_logits are [1, 35] bfloat16, expected [1, 35] float32", good.astype("u2"))):
+        if rank.is_ffn:
+            raises(peerbus.Refused, "rank 0", connector.recv_attn_output)
+        elif rank.role_rank == 0:
+            raises(ValueError, text, connector.send_attn_output, x, rank.context(0, 0, 1), router_logits=logits)
+        else:
+            connector.send_attn_output(x, rank.context(0, 0, 1), router_logits=good)
+            raises(peerbus.Refused, "rank 0", connector.recv_ffn_output, x)
+        rank.run_ffn(1, 1) if rank.is_ffn else rank.run_attention(1, 1)  # It goes on.
+    if rank.is_ffn:
+        other = types.SimpleNamespace(router_logits_width=8, router_logits_dtype=numpy.dtype("f4"))
+        raises(ValueError, "wants 8 logits of float32, but connector_extra_config has router_logits 'float32' of 35",
+               connector.recv_attn_output, routing_spec=other)
+    else:
+        connector.send_attn_output(x, rank.context(0, 0, 1), router_logits=good)
+        raises(peerbus.Refused, "rank 2", connector.recv_ffn_output, x)
+    rank.run_ffn(1, 1) if rank.is_ffn else rank.run_attention(1, 1)
+    from peerbus.engines.afd import PeerbusAFDConnector
+    for gate, logits, text in ((True, "float16", "router_logits is 'float16', expected bfloat16 or float32"),
+                               (False, "float32", "expected none, as compute_gate_on_attention is false")):
+        config, afd_config = configs(1, 1, "ffn", gate, router_logits=logits)
+        raises(ValueError, text, PeerbusAFDConnector, 1, 0, config, afd_config, 0)
+
+
 def receive_ahead():
     """An FFN rank receives two micro-batches before it sends one, and waits for the first step for longer than
     a call may take."""
@@ -263,6 +318,13 @@ class AFDTest(unittest.TestCase):
                 with self.subTest(attention=attention, ffn=ffn, routes=routes):
                     self.run_split(serve, attention, ffn, routes)
 
+    def test_router_logits(self):
+        for attention, ffn in SPLITS:
+            for logits in "float32", "bfloat16":
+                with self.subTest(attention=attention, ffn=ffn, logits=logits):
+                    self.run_split(serve, attention, ffn, True, LOGITS=logits)
+        self.run_split(refuse_logits, 2, 1, True, LOGITS="float32")
+
     @unittest.skipUnless(has_hosts, "libpeerbus is built without networks")
     def test_hosts(self):
         self.run_split(serve, 3, 2, True, hosts=2)
@@ -270,6 +332,7 @@ class AFDTest(unittest.TestCase):
     @needs_torch
     def test_torch(self):
         self.run_split(serve, 3, 2, True, TENSORS="torch")
+        self.run_split(serve, 3, 2, True, TENSORS="torch", LOGITS="bfloat16")
 
     def test_bad_arguments(self):
         self.run_split(refuse, 2, 1, True)
@@ -282,8 +345,8 @@ class AFDTest(unittest.TestCase):
         check_arguments(self, afd.PeerbusAFDConnector, {
             "__init__": "rank local_rank vllm_config afd_config role_rank",
             "init_afd_connector": "", "close": "",
-            "send_attn_output": "hidden_states context topk_ids topk_weights _",
-            "recv_ffn_output": "ref_tensor ubatch_idx _", "recv_attn_output": "ubatch_idx layer_idx _",
+            "send_attn_output": "hidden_states context topk_ids topk_weights router_logits _",
+            "recv_ffn_output": "ref_tensor ubatch_idx _", "recv_attn_output": "ubatch_idx layer_idx routing_spec _",
             "send_ffn_output": "ffn_output context _"})
         check_arguments(self, afd.PeerbusAFDControlPlane, {
             "update_state_from_dp_metadata": "payload", "send_dp_metadata_list": "payload",

@@ -1293,8 +1293,8 @@ def hosts_of_ranks():
         far = 0 if comm.rank == 2 else 2
         raises(peerbus.InvalidArgument, f"the part of rank {far} is on another host", window.part, far)
         assert window.part(comm.near_ranks[0]).size == 64
-        raises(peerbus.Error, "the group of rank 2 holds 1 experts, expected at least top_k, 2",
-               comm.exchange, experts=3, hidden=64, top_k=2, max_tokens=1, relay="always")
+        raises(peerbus.Error, "relay is always, but same_bits is set", comm.exchange, experts=3, hidden=64, top_k=2,
+               max_tokens=1, relay="always", same_bits=True)
         for layout in peerbus.LAYOUTS:
             with comm.exchange(experts=12, hidden=64, top_k=2, max_tokens=4, in_flight=2,
                                layout=layout, relay="always") as moe:

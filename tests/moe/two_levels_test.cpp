@@ -183,6 +183,72 @@ TEST_CASE("two levels: never is an exchange, automatic follows the rule") {
   CHECK(worst_status == 0);
 }
 
+TEST_CASE_TEMPLATE("two levels: groups with fewer experts than a token has slots", Layout,
+                   peerbus::moe::compact, peerbus::moe::padded, peerbus::moe::rank_major,
+                   peerbus::moe::slots, peerbus::moe::expert_slots, peerbus::moe::automatic) {
+  struct grid {
+    std::size_t ranks;
+    test::hosts hosts;
+  };
+  for (const grid& one : {grid{4, {2, false}}, grid{5, {2, false}}, grid{6, {3, true}}})
+    for (const std::size_t experts : {5U, 7U}) {
+      CAPTURE(one.ranks);
+      CAPTURE(experts);
+      test::pretended = one.hosts;
+      const int worst_status = threads::run(one.ranks, [experts](auto& comm) {
+        exchange_config few = config;
+        few.experts = experts;
+        few.top_k = 5;
+        two_level_exchange<lazy_hosts, int8_per_token, Layout> moe{comm, few, relay::always};
+        for (std::uint64_t seed = 0; seed < 4; ++seed) {
+          test::scenario from{{comm.size(), few.experts, few.hidden, few.top_k}, {}};
+          for (std::size_t r = 0; r < comm.size(); ++r)
+            from.inputs.push_back(oracle::make_input(
+                from.shape, r, (r + seed) % 6,
+                seed % 2 == 0 ? oracle::routes::uniform : oracle::routes::holes, seed));
+          test::two_levels::check_round(moe, from, comm.rank());
+        }
+      });
+      CHECK(worst_status == 0);
+    }
+}
+
+TEST_CASE_TEMPLATE("two levels: groups without experts", Layout, peerbus::moe::compact,
+                   peerbus::moe::padded, peerbus::moe::rank_major, peerbus::moe::slots,
+                   peerbus::moe::expert_slots, peerbus::moe::automatic) {
+  struct grid {
+    test::hosts hosts;
+    std::vector<std::uint32_t> experts_of_rank;
+  };
+  for (const grid& one : {grid{{2, false}, {7, 6, 0, 0}}, grid{{2, false}, {0, 0, 1, 12}},
+                          grid{{2, false}, {0, 0, 5, 5, 3}}, grid{{3, true}, {0, 6, 0, 0, 7, 0}}}) {
+    const std::size_t ranks = one.experts_of_rank.size();
+    CAPTURE(one.experts_of_rank);
+    test::pretended = one.hosts;
+    const int worst_status = threads::run(ranks, [&](auto& comm) {
+      exchange_config apart = config;
+      apart.experts_of_rank = one.experts_of_rank;
+      two_level_exchange<lazy_hosts, int8_per_token, Layout> moe{comm, apart, relay::always};
+      std::vector<std::size_t> owner;
+      for (std::size_t r = 0; r < ranks; ++r) owner.insert(owner.end(), one.experts_of_rank[r], r);
+      for (std::uint64_t seed = 0; seed < 4; ++seed) {
+        const test::scenario from = scenario_of(ranks, seed);
+        const oracle::input& mine = from.inputs[comm.rank().index()];
+        const auto got = moe.dispatch(mine.tokens, route_of(mine));
+        test::run_experts(got);
+        std::vector<bf16> out(mine.tokens.size());
+        moe.combine(got, out);
+        test::check_combined(
+            out,
+            test::two_levels::combined(from.shape, mine, oracle::codec_of<int8_per_token>::encode,
+                                       peerbus::moe::layout_by_rank<Layout>, owner),
+            config.hidden, 0);
+      }
+    });
+    CHECK(worst_status == 0);
+  }
+}
+
 TEST_CASE("two levels: groups and configurations that cannot") {
   test::pretended = {2, false};
   const int worst_status = threads::run(4, [](auto& comm) {
@@ -201,9 +267,8 @@ TEST_CASE("two levels: groups and configurations that cannot") {
     other.output_attachment = 8;
     refused(errc::unsupported, "output_attachment is 8, expected 0", other);
     other = config;
-    other.experts = other.top_k = 5;
-    refused(errc::unsupported, "the group of rank 0 holds 3 experts, expected at least top_k, 5",
-            other);
+    other.same_bits = true;
+    refused(errc::unsupported, "relay is always, but same_bits is set", other);
     other = config;
     if (comm.rank() == rank_id{3}) other.hidden = 48;
     refused(errc::mismatch, "hidden is 32 on rank 0 but 48 on rank 3", other);

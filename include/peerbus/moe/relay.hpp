@@ -57,10 +57,10 @@ class cost_table;
 ///   at all slots of its token.
 ///
 /// Groups are the near ranks of the transport, in the order of their lowest ranks. `always` needs a
-/// transport with near and far ranks, such as `planes`, groups that hold top_k physical experts or
-/// more, and, with output attachments, of 64 ranks or fewer; otherwise it is refused on all ranks
-/// with `unsupported`. `automatic` is `always` where `estimate_relay` finds it cheaper and `always`
-/// would not be refused, else `never`. `exchange::relay` tells which, and why.
+/// transport with near and far ranks, such as `planes`, and, with output attachments, groups of 64
+/// ranks or fewer; otherwise it is refused on all ranks with `unsupported`. A group may hold any
+/// number of experts, or none. `automatic` is `always` where `estimate_relay` finds it cheaper and
+/// `always` would not be refused, else `never`. `exchange::relay` tells which, and why.
 ///
 /// Cost of `always`, over that of one level: to make it, a window that is given back, and two
 /// agreements; two windows for data instead of one, which hold also rows and outputs for groups x

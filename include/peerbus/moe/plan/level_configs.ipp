@@ -77,13 +77,7 @@ PEERBUS_INLINE std::string obstacle_to_relay(const exchange_config& config,
   for (const auto& group : groups.groups) ranks += group.size();
   const std::vector<group_experts> experts = experts_of_groups(placement_of(config, ranks), groups);
   std::size_t most = 0;
-  for (std::size_t g = 0; g < experts.size(); ++g) {
-    const std::size_t held = experts[g].held.size();
-    if (held < config.top_k)
-      return concat("the group of ", groups.groups[g].front(), " holds ", held,
-                    " experts, expected at least top_k, ", config.top_k);
-    most = std::max(most, held);
-  }
+  for (const group_experts& each : experts) most = std::max(most, each.held.size());
   // The limits of every level, because a level learns of an objection only among its own ranks.
   const std::size_t column = groups.largest_column();
   for (std::size_t g = 0; g < experts.size(); ++g) {
@@ -96,9 +90,9 @@ PEERBUS_INLINE std::string obstacle_to_relay(const exchange_config& config,
         config, groups, experts[g],
         {column, most,
          copies_in_group(groups, config.top_k, layout.shape == block_shape::by_rank)});
-    if (const auto why = objection_to(levels.far, column, codec, far_layout))
+    if (const auto why = objection_to_level(levels.far, column, codec, far_layout))
       return concat("the level between groups cannot be made: ", why->text());
-    if (const auto why = objection_to(levels.near, groups.groups[g].size(), codec, layout))
+    if (const auto why = objection_to_level(levels.near, groups.groups[g].size(), codec, layout))
       return concat("the level within groups cannot be made: ", why->text());
   }
   return {};

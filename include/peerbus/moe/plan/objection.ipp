@@ -66,16 +66,23 @@ inline std::optional<error> objection_to_logfmt(const exchange_config& config) {
 PEERBUS_INLINE std::optional<error> objection_to(const exchange_config& config, std::size_t ranks,
                                                  const codec_facts& codec,
                                                  const layout_facts& layout) {
-  constexpr std::size_t most = std::size_t{1} << 24U;
   if (config.experts == 0) return wrong({"experts is 0, expected at least 1"});
+  if (auto why = objection_to_level(config, ranks, codec, layout)) return why;
+  if (config.top_k > config.experts)
+    return wrong({"top_k is ", config.top_k, ", expected at most experts, ", config.experts});
+  return std::nullopt;
+}
+
+PEERBUS_INLINE std::optional<error> objection_to_level(const exchange_config& config,
+                                                       std::size_t ranks, const codec_facts& codec,
+                                                       const layout_facts& layout) {
+  constexpr std::size_t most = std::size_t{1} << 24U;
   if (config.experts > max_experts)
     return wrong({"experts is ", config.experts, ", expected at most ", max_experts});
   if (ranks > max_ranks) return wrong({ranks, " ranks, expected at most ", max_ranks});
   if (auto why = objection_to_experts("exchange", config, ranks)) return why;
   if (config.top_k == 0 || config.top_k > max_top_k)
     return wrong({"top_k is ", config.top_k, ", expected 1 to ", max_top_k});
-  if (config.top_k > config.experts)
-    return wrong({"top_k is ", config.top_k, ", expected at most experts, ", config.experts});
   if (config.max_tokens == 0) return wrong({"max_tokens is 0, expected at least 1"});
   if (config.in_flight == 0 || config.in_flight > max_in_flight)
     return wrong({"in_flight is ", config.in_flight, ", expected 1 to ", max_in_flight});

@@ -203,13 +203,14 @@ class TokenDispatcher:
     micro-batches of a layout and codec may be under way at once. `relay` and `same_bits` as in
     `peerbus.Exchange`, except that the layout slots is never relayed. `timeout` is the time limit of each
     call, by default that of `comm`. `watch` is the `Watch` of `comm`, by default one of its own.
+    `attachments` are the bytes of up to four further tensors that travel with each token.
     """
 
     def __init__(self, comm, experts, hidden, max_tokens, in_flight=2, relay="automatic",
-                 same_bits=False, timeout=None, watch=None, experts_of_rank=None):
+                 same_bits=False, timeout=None, watch=None, experts_of_rank=None, attachments=()):
         self.comm, self.experts, self.hidden, self.max_tokens = comm, experts, hidden, max_tokens
         self.in_flight, self.same_bits, self.timeout = in_flight, same_bits, timeout
-        self._relay = relay
+        self._relay, self._attachments = relay, attachments
         self._exchanges = {}
         self._experts_of_rank = experts_of_rank
         places = numpy.asarray(dealt(experts, comm.size) if experts_of_rank is None else experts_of_rank)
@@ -217,11 +218,12 @@ class TokenDispatcher:
         self.first_expert, self.local_experts = int(places[:comm.rank].sum()), int(places[comm.rank])
         self.watch, self._owns_watch = watch or Watch(), watch is None
 
-    def send(self, layout, x, topk_ids, topk_weights, codec="bf16"):
+    def send(self, layout, x, topk_ids, topk_weights, codec="bf16", attachments=()):
         """Collective: begins a dispatch and returns a `Batch`.
 
         `x` is [T, H] bfloat16, `topk_ids` [T, K] int32 or int64 (-1: none), `topk_weights` [T, K]
-        float32; K is that of the first batch. Other arguments are refused on all ranks. `layout` is
+        float32; K is that of the first batch. Each of `attachments` is of any type and has T times its bytes.
+        Other arguments are refused on all ranks. `layout` is
         padded, compact, rank_major or slots, `codec` bf16, int8_per_token, fp8_f32, fp8_rounded or
         fp8_ue8m0. `x` must not change until `receive` has returned.
 
@@ -231,7 +233,7 @@ class TokenDispatcher:
         with self.watch:
             exchange = self._exchange(layout, topk_ids, codec)
             pending = exchange.start_dispatch(x, self._unmasked(topk_ids), topk_weights,
-                                              timeout=self.timeout)
+                                              attachments, timeout=self.timeout)
         return Batch(self, exchange, layout, x, topk_weights, pending)
 
     def refuse_dispatch(self, layout, topk_ids, codec="bf16"):
@@ -274,7 +276,7 @@ class TokenDispatcher:
                 top_k=shape[1] if len(shape) == 2 else 1,  # Other ranks have others: all refuse.
                 max_tokens=self.max_tokens, in_flight=self.in_flight, same_bits=self.same_bits,
                 relay="never" if layout == "slots" else self._relay, timeout=self.timeout,
-                experts_of_rank=self._experts_of_rank)
+                experts_of_rank=self._experts_of_rank, attachments=self._attachments)
             self.watch.exchanges[made] = self.comm.view.number
         return self._exchanges[key]
 
@@ -301,6 +303,7 @@ class Batch:
     - `slot_experts` int32 and `slot_weights` [N, K], in layouts by rank: the local expert of each slot of
       a row, or -1, and its weight. With slots copies [R * B, K], made when they are first read, with -1
       where no row is.
+    - `attachments`: of each row, uint8 of numpy in the shape of `rows`.
     - `row_experts` int64 [N], with compact: the local expert of each row.
     - `outputs`: bfloat16 in the shape of `rows`, from where ranks read without a copy.
     """
@@ -362,6 +365,7 @@ class Batch:
         self._outputs = shaped(received.outputs)
         self.outputs = view_like(self._x, self._outputs, _BF16)
         self.scales = None if received.scales is None else like(self._x, shaped(received.scales))
+        self.attachments = [shaped(each) for each in received.attachments if each is not None]
         if received.by_rank:
             if self._layout == "slots":
                 sums = received.counts[0].astype(numpy.int32)

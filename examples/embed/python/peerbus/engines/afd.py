@@ -19,7 +19,7 @@ import numpy
 from .. import Communicator
 from .. import _library as c
 from .._bf16 import from_bf16, to_bf16
-from .._tensors import bits_of, like
+from .._tensors import bits_of, like, view_like
 from ._token_dispatcher import TokenDispatcher, dealt
 
 
@@ -79,7 +79,8 @@ class AFDTransferContext:
 
 @dataclasses.dataclass
 class AFDA2FTransferPayload:
-    """What `recv_attn_output` returns: rows, [N, H] of the codec's type, a copy."""
+    """What `recv_attn_output` returns: rows, [N, H] of the codec's type, and their logits of the gate,
+    [N, n_routed_experts], if those travel. Both are copies."""
     hidden_states: Any
     context: AFDTransferContext
     router_logits: Any = None
@@ -121,6 +122,7 @@ class _GroupedRows:
         target[self._rows] = to_bf16(sums)
 
 
+_LOGITS = {"bfloat16": (4, 16), "float32": (2, 32)}  # Types of `router_logits`, as the library has them.
 _IDLE_SECONDS = 1800  # For which FFN ranks wait for a step.
 
 
@@ -174,6 +176,12 @@ def _no_tokens(model_config, hidden, top_k):
             numpy.empty([0, top_k], numpy.float32))
 
 
+def _name_of(dtype):
+    """Returns the name of a type of torch or numpy, which has uint16 for bfloat16."""
+    name = str(dtype).rpartition(".")[2]
+    return "bfloat16" if name == "uint16" else name
+
+
 class PeerbusAFDConnector(AFDConnectorBase):
     """Moves tokens of attention ranks to FFN ranks and outputs back, for any numbers of both.
 
@@ -182,12 +190,13 @@ class PeerbusAFDConnector(AFDConnectorBase):
     `scheduler_config.max_num_batched_tokens`, `parallel_config.num_ubatches`, and `additional_config`; of
     `afd_config` role, num_attention_ranks, num_ffn_ranks, host, port and compute_gate_on_attention.
     `connector_extra_config` may have `codec` (one of peerbus.CODECS, by default bf16), `secret` (to meet
-    between hosts), `host` (the name of this rank's) and `timeout` of each call in seconds.
+    between hosts), `host` (the name of this rank's), `timeout` of each call in seconds, and `router_logits`, the
+    type of the gate's logits, bfloat16 or float32.
 
     If attention computes the gate, each token goes to the ranks of its experts, which are dealt out to FFN ranks
-    equally, and comes back as the weighted sum. Otherwise it goes to one
-    FFN rank, and comes back as that leaves it: attention ranks are dealt out to FFN ranks in order, and the
-    tokens of one that falls to two FFN ranks are split.
+    equally, and comes back as the weighted sum. Without a gate it goes to one FFN rank, and comes back as that
+    leaves it: attention ranks are dealt out to FFN ranks in order, and the tokens of one that falls to two FFN
+    ranks are split. So does a token with `router_logits`, which takes its logits of all experts along.
 
     Each rank calls for each layer and micro-batch, in the same order: attention ranks `send_attn_output`
     and `recv_ffn_output`, FFN ranks `recv_attn_output` and `send_ffn_output`. `num_ubatches` may be under
@@ -215,11 +224,18 @@ class PeerbusAFDConnector(AFDConnectorBase):
         if not 0 <= role_rank < own_size:
             raise ValueError(f"role_rank is {role_rank}, expected one of {own_size} {afd_config.role} ranks")
         self.world_rank = role_rank + self._is_ffn * self.attn_size  # Attention ranks come first.
-        self._routes = bool(getattr(afd_config, "compute_gate_on_attention", False))
+        gate = bool(getattr(afd_config, "compute_gate_on_attention", False))
+        self._logits = self.extra_info["router_logits"]
+        if self._logits is not None and (not gate or self._logits not in _LOGITS):
+            raise ValueError(f"router_logits is {self._logits!r}, expected " + (
+                "bfloat16 or float32" if gate else "none, as compute_gate_on_attention is false"))
+        self._routes = gate and self._logits is None
         model = vllm_config.model_config.hf_config
         self.hidden_size = model.hidden_size
         self._top_k = model.num_experts_per_tok if self._routes else 1
         self._experts = model.n_routed_experts if self._routes else self.ffn_size
+        self._logits_width = model.n_routed_experts if self._logits else 0
+        self._logits_bytes = self._logits_width * _LOGITS[self._logits][1] // 8 if self._logits else 0
         self._nothing = _no_tokens(vllm_config.model_config, self.hidden_size, self._top_k)
         self._comm = self._dispatcher = None
         self.control_plane = PeerbusAFDControlPlane(self)
@@ -230,7 +246,7 @@ class PeerbusAFDConnector(AFDConnectorBase):
     @classmethod
     def parse_extra_config(cls, raw):
         """Returns `connector_extra_config` with what is not given."""
-        known = {"codec": "bf16", "secret": None, "host": None, "timeout": None}
+        known = {"codec": "bf16", "secret": None, "host": None, "timeout": None, "router_logits": None}
         unknown = sorted(set(raw or {}).difference(known))
         if unknown:
             raise ValueError(f"connector_extra_config has {unknown[0]!r}, expected {', '.join(known)}")
@@ -254,7 +270,8 @@ class PeerbusAFDConnector(AFDConnectorBase):
             dispatcher = TokenDispatcher(
                 comm, self._experts, self.hidden_size, config.scheduler_config.max_num_batched_tokens,
                 in_flight=max(1, config.parallel_config.num_ubatches), timeout=extra["timeout"],
-                experts_of_rank=[0] * self.attn_size + dealt(self._experts, self.ffn_size))
+                experts_of_rank=[0] * self.attn_size + dealt(self._experts, self.ffn_size),
+                attachments=[-(-self._logits_bytes // 4) * 4] if self._logits else ())
             comm.broadcast(numpy.zeros(1, numpy.int64), 0)  # So that `tell` need not meet the ranks.
         except BaseException:
             comm.destroy()
@@ -303,13 +320,18 @@ class PeerbusAFDConnector(AFDConnectorBase):
         if is_ffn != self._is_ffn:
             raise RuntimeError(f"{name} was called on an {self.afd_config.role} rank")
 
-    def _send(self, x, topk_ids, topk_weights):
-        return self._dispatcher.send("slots", x, topk_ids, topk_weights, self.extra_info["codec"])
+    def _send(self, x, topk_ids, topk_weights, logits=()):
+        return self._dispatcher.send("slots", x, topk_ids, topk_weights, self.extra_info["codec"], logits)
 
-    def send_attn_output(self, hidden_states, context, topk_ids=None, topk_weights=None, **_):
+    def _refuse_dispatch(self):
+        """Makes the calls of the other ranks fail, which this rank cannot make."""
+        self._dispatcher.refuse_dispatch("slots", self._nothing[1], self.extra_info["codec"])
+
+    def send_attn_output(self, hidden_states, context, topk_ids=None, topk_weights=None, router_logits=None, **_):
         """Attention ranks: sends tokens, [T, H] bfloat16, which must not change until `recv_ffn_output` has
-        returned. Waits for no rank, but the first one. `topk_ids` int32 or int64 and `topk_weights` float32
-        are [T, K] if attention computes the gate, and are not read otherwise."""
+        returned, nor `router_logits`. Waits for no rank, but the first one. `router_logits`
+        [T, n_routed_experts] are read if their type is configured. Otherwise `topk_ids` int32 or int64 and
+        `topk_weights` float32 are [T, K] if attention computes the gate, and are not read without it."""
         self._require("send_attn_output", False)
         try:
             count = hidden_states.shape[0]
@@ -321,10 +343,23 @@ class PeerbusAFDConnector(AFDConnectorBase):
             elif topk_ids is None or topk_weights is None:
                 raise ValueError("send_attn_output was given no topk_ids and topk_weights, expected both, as "
                                  "compute_gate_on_attention is true")
+            logits = [self._checked_logits(router_logits, count)] if self._logits else ()
         except Exception:
-            self._dispatcher.refuse_dispatch("slots", self._nothing[1], self.extra_info["codec"])
+            self._refuse_dispatch()
             raise
-        self._under_way[context.metadata.stage_idx].append(self._send(hidden_states, topk_ids, topk_weights))
+        self._under_way[context.metadata.stage_idx].append(
+            self._send(hidden_states, topk_ids, topk_weights, logits))
+
+    def _checked_logits(self, logits, count):
+        """Returns the logits of tokens. Requires their shape and type."""
+        given = "none" if logits is None else f"{list(logits.shape)} {_name_of(logits.dtype)}"
+        wanted = f"{[count, self._logits_width]} {self._logits}"
+        if given != wanted:
+            raise ValueError(f"router_logits are {given}, expected {wanted}")
+        if self._logits_bytes % 4 == 0:
+            return logits
+        bits = bits_of(logits, "router_logits", logits.shape)  # An odd number of bfloat16.
+        return numpy.pad(bits, ((0, 0), (0, 1)))
 
     def _dealt(self, count):
         """Returns the FFN rank of each token, [T, 1]."""
@@ -341,22 +376,34 @@ class PeerbusAFDConnector(AFDConnectorBase):
         batch.send_back(out=ref_tensor)
         return batch.finish()
 
-    def recv_attn_output(self, ubatch_idx=0, layer_idx=0, **_):
+    def recv_attn_output(self, ubatch_idx=0, layer_idx=0, routing_spec=None, **_):
         """FFN ranks: waits for the tokens of all attention ranks. Returns an `AFDA2FTransferPayload`, whose
-        rows lie in the order of experts, attention ranks and tokens."""
+        rows lie in the order of experts, attention ranks and tokens. `routing_spec` says the width and type of
+        the logits that are expected; others are refused."""
         self._require("recv_attn_output", True)
         received = self._received
         # The library refuses one more beside batches whose outputs are not sent.
         while len(received) >= self._dispatcher.in_flight and received[0].stage == "sent back":
             received.popleft().give_up()
-        batch = self._send(*self._nothing).receive()
+        if routing_spec is not None:
+            wanted = routing_spec.router_logits_width, _name_of(routing_spec.router_logits_dtype)
+            if wanted != (self._logits_width, self._logits):
+                self._refuse_dispatch()
+                raise ValueError(f"routing_spec wants {wanted[0]} logits of {wanted[1]}, but connector_extra_config "
+                                 f"has router_logits {self._logits!r} of {self._logits_width} experts")
+        batch = self._send(*self._nothing, [numpy.empty(0, numpy.uint8)] if self._logits else ()).receive()
         received.append(batch)
         rows = _GroupedRows(batch, self._dispatcher.local_experts)
         context = AFDTransferContext(
             AFDTransferMetadata(layer_idx, ubatch_idx, rows.sources[:self.attn_size].tolist()),
             PeerbusTransferState(like(batch.rows, rows.group_list),
                                  None if batch.scales is None else rows.of(batch.scales), rows))
-        return AFDA2FTransferPayload(rows.of(batch.rows), context)
+        logits = None
+        if self._logits:
+            kind = _LOGITS[self._logits]
+            bits = numpy.ascontiguousarray(rows.of(batch.attachments[0])[:, :self._logits_bytes])
+            logits = view_like(batch.rows, bits.view(f"u{kind[1] // 8}" if kind[0] == 4 else "f4"), kind)
+        return AFDA2FTransferPayload(rows.of(batch.rows), context, logits)
 
     def send_ffn_output(self, ffn_output, context, **_):
         """FFN ranks: sends the outputs of the rows of `context`, [N, H] bfloat16, unweighted. Waits for no
