@@ -31,5 +31,19 @@ case $3 in
     done
     grep -q dispatch "$folder/trace.json" || fail "no dispatch in the trace"
     ;;
+  near_levels)
+    for value in 9 -1 1.5 '"1"'; do
+      sed "s/\"costs\"/\"near_levels\": $value, \"costs\"/" "$platform" >"$folder/bad.json"
+      ! "$program" "$folder/bad.json" 2>"$folder/why" || fail "near_levels $value is taken"
+      grep -qF "near_levels is $value, expected a whole number, 0 to" "$folder/why" || fail "$(cat "$folder/why")"
+    done
+    predict far --csv
+    sed "s/\"costs\"/\"near_levels\": 1, \"costs\"/" "$platform" >"$folder/near.json"
+    platform="$folder/near.json"
+    predict near --csv
+    ! cmp -s "$folder/far" "$folder/near" || fail "near_levels changes nothing"
+    ! "$program" "$platform" --model aggregated 2>"$folder/why" || fail "the aggregated model takes near_levels"
+    grep -q "near_levels is 1, expected 0" "$folder/why" || fail "$(cat "$folder/why")"
+    ;;
   *) fail "no case '$3'" ;;
 esac
