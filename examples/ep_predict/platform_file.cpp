@@ -208,12 +208,13 @@ platform_file read(const std::string& path, const json& value) {
   read_levels(path, file, given.platform);
   if (file.has("near_levels"))
     given.platform.near_levels = file.count("near_levels", 0, given.platform.levels.size());
-  const object costs{
-      path + ": costs",
-      file.member("costs"),
-      {"dispatch_ns", "combine_ns", "put_ns", "signal_ns", "poll_ns", "token_ns", "sum_ns"}};
+  const object costs{path + ": costs",
+                     file.member("costs"),
+                     {"dispatch_ns", "combine_ns", "put_ns", "signal_ns", "poll_ns", "token_ns",
+                      "sum_ns", "copy_gb_per_s"}};
   given.platform.costs = {costs.number("put_ns"), costs.number("signal_ns"),
-                          costs.number("poll_ns"), costs.number("token_ns")};
+                          costs.number("poll_ns"), costs.number("token_ns"),
+                          costs.has("copy_gb_per_s") ? costs.number("copy_gb_per_s") : 0};
   given.own = {costs.number("dispatch_ns"), costs.number("combine_ns"), costs.number("sum_ns")};
   for (const char* const name : {"dispatch_ns", "combine_ns", "sum_ns"})
     if (!(costs.number(name) >= 0 && costs.number(name) <= 1e9))
