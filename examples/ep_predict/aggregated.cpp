@@ -269,6 +269,8 @@ void check(const load& batch, const simulated_platform& platform, std::size_t sa
   for (const peerbus::simulated_port& port : platform.ports)
     if (port.ranks != 1)
       refuse("port '" + port.name + "': ranks is " + std::to_string(port.ranks) + ", expected 1");
+  if (platform.near_levels != 0)
+    refuse("near_levels is " + std::to_string(platform.near_levels) + ", expected 0");
   if (samples != batch.ranks && batch.experts % batch.ranks != 0)
     throw std::invalid_argument{"experts is " + std::to_string(batch.experts) +
                                 ", expected a multiple of ranks, " + std::to_string(batch.ranks) +

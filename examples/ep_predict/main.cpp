@@ -184,7 +184,8 @@ int main(int argc, char** argv) {
   if (const auto status = parse(argc, argv, chosen)) return *status;
   try {
     const platform_file given = ep_predict::read_platform(chosen.platform);
-    for (const std::size_t ranks : chosen.ranks) ep_predict::check_ranks(given, ranks);
+    if (!chosen.residuals)  // Those of the file have been checked.
+      for (const std::size_t ranks : chosen.ranks) ep_predict::check_ranks(given, ranks);
     if (chosen.check) return check_all(chosen, given) ? 0 : 1;
     if (chosen.residuals)
       ep_predict::print_residuals(given);

@@ -47,11 +47,13 @@ class object {
       refuse(std::string{name} + " is " + found.dump() + ", expected a number");
     return found.get<double>();
   }
-  [[nodiscard]] std::size_t count(const char* name) const {
+  [[nodiscard]] std::size_t count(const char* name, std::size_t least = 1,
+                                  std::size_t most = 1'000'000) const {
     const json& found = member(name);
-    if (!found.is_number_unsigned() || found.get<std::size_t>() == 0 ||
-        found.get<std::size_t>() > 1'000'000)
-      refuse(std::string{name} + " is " + found.dump() + ", expected a whole number, 1 to 1000000");
+    if (!found.is_number_unsigned() || found.get<std::size_t>() < least ||
+        found.get<std::size_t>() > most)
+      refuse(std::string{name} + " is " + found.dump() + ", expected a whole number, " +
+             std::to_string(least) + " to " + std::to_string(most));
     return found.get<std::size_t>();
   }
   [[nodiscard]] std::string text(const char* name) const {
@@ -192,10 +194,10 @@ published_row read_row(const std::string& where, const json& value, const arriva
 }
 
 platform_file read(const std::string& path, const json& value) {
-  const object file{
-      path,
-      value,
-      {"name", "sources", "ports", "levels", "costs", "arrival", "most_ranks", "published"}};
+  const object file{path,
+                    value,
+                    {"name", "sources", "ports", "levels", "near_levels", "costs", "arrival",
+                     "most_ranks", "published"}};
   platform_file given;
   given.platform.name = file.text("name");
   for (const json& source : file.list("sources")) {
@@ -204,12 +206,15 @@ platform_file read(const std::string& path, const json& value) {
   }
   read_ports(path, file, given.platform);
   read_levels(path, file, given.platform);
-  const object costs{
-      path + ": costs",
-      file.member("costs"),
-      {"dispatch_ns", "combine_ns", "put_ns", "signal_ns", "poll_ns", "token_ns", "sum_ns"}};
+  if (file.has("near_levels"))
+    given.platform.near_levels = file.count("near_levels", 0, given.platform.levels.size());
+  const object costs{path + ": costs",
+                     file.member("costs"),
+                     {"dispatch_ns", "combine_ns", "put_ns", "signal_ns", "poll_ns", "token_ns",
+                      "sum_ns", "copy_gb_per_s"}};
   given.platform.costs = {costs.number("put_ns"), costs.number("signal_ns"),
-                          costs.number("poll_ns"), costs.number("token_ns")};
+                          costs.number("poll_ns"), costs.number("token_ns"),
+                          costs.has("copy_gb_per_s") ? costs.number("copy_gb_per_s") : 0};
   given.own = {costs.number("dispatch_ns"), costs.number("combine_ns"), costs.number("sum_ns")};
   for (const char* const name : {"dispatch_ns", "combine_ns", "sum_ns"})
     if (!(costs.number(name) >= 0 && costs.number(name) <= 1e9))

@@ -35,7 +35,8 @@ struct platform_file {
   std::size_t most_ranks = 1'000'000;    ///< that the machine has, as far as the file describes it
 };
 
-/// Reads a file.
+/// Reads a file. Its members have the names of `peerbus::simulated_platform`, `simulated_costs` and
+/// the structures above; `near_levels` and the cost `copy_gb_per_s` are 0 unless given.
 /// Throws: std::runtime_error that names the file and the member, what it has and what was
 /// expected; unknown members are refused, too.
 [[nodiscard]] platform_file read_platform(const std::string& path);

@@ -13,6 +13,7 @@
 #include <peerbus/trace/chrome_trace.hpp>
 #include <peerbus/transport/simulated.hpp>
 
+#include "rank_traffic.hpp"
 #include "sized_row.hpp"
 
 namespace ep_predict {
@@ -22,12 +23,15 @@ namespace {
 using peerbus::simulated;
 using std::chrono::nanoseconds;
 
-/// Returns no less than the bytes of the longest message of a rank to another besides rows: for
-/// each row 8 bytes of its origin and, by rank, 8 for each of its experts, or the counts of all
-/// experts.
+/// Returns no less than the bytes of the longest put besides rows and their scales: the counts for
+/// a rank, or 8 bytes of the origin of each row to one and, by rank, 4 for each of its experts.
 std::size_t most_control_bytes(const load& batch) {
+  const message_sizes sizes{batch};
+  std::size_t most_counts = 0;
+  for (std::size_t peer = 0; peer < batch.ranks; ++peer)
+    most_counts = std::max<std::size_t>(most_counts, sizes.counts_for(peer).bytes);
   const peerbus::moe::expert_placement dealt{batch.experts, batch.ranks};
-  const bool is_by_rank = batch.layout == "rank_major" || batch.layout == "slots";
+  const bool is_by_rank = sizes.geometry.by_rank;
   std::size_t most_rows = 0;
   for (std::size_t rank = 0; rank < batch.ranks; ++rank) {
     std::vector<std::size_t> rows(batch.ranks, 0);
@@ -40,7 +44,8 @@ std::size_t most_control_bytes(const load& batch) {
     }
     most_rows = std::max(most_rows, std::ranges::max(rows));
   }
-  return most_rows * (is_by_rank ? 8 + 8 * batch.top_k : 8) + 4 * batch.experts + 256;
+  const std::size_t row_bytes = is_by_rank ? std::max<std::size_t>(8, 4 * batch.top_k) : 8;
+  return std::max(most_counts, most_rows * row_bytes);
 }
 
 /// Returns the sample below which a `share` of all lies.
@@ -107,6 +112,7 @@ prediction predict(const load& batch, const work& own, const peerbus::simulated_
   options.seed = batch.seed;
   sized_row::format = format_of(batch);
   // Where something else than rows is as long as a row, all is carried: ranks read the rest.
+  // Scales that are longer than the rest are not carried either.
   const std::size_t control = most_control_bytes(batch);
   if (control < sized_row::format.row_bytes) options.most_carried_bytes = control;
   const int status = peerbus::run_simulated(

@@ -31,5 +31,51 @@ case $3 in
     done
     grep -q dispatch "$folder/trace.json" || fail "no dispatch in the trace"
     ;;
+  near_levels)
+    for value in 9 -1 1.5 '"1"'; do
+      sed "s/\"costs\"/\"near_levels\": $value, \"costs\"/" "$platform" >"$folder/bad.json"
+      ! "$program" "$folder/bad.json" 2>"$folder/why" || fail "near_levels $value is taken"
+      grep -qF "near_levels is $value, expected a whole number, 0 to" "$folder/why" || fail "$(cat "$folder/why")"
+    done
+    predict far --csv
+    sed "s/\"costs\"/\"near_levels\": 1, \"costs\"/" "$platform" >"$folder/near.json"
+    platform="$folder/near.json"
+    predict near --csv
+    ! cmp -s "$folder/far" "$folder/near" || fail "near_levels changes nothing"
+    ! "$program" "$platform" --model aggregated 2>"$folder/why" || fail "the aggregated model takes near_levels"
+    grep -q "near_levels is 1, expected 0" "$folder/why" || fail "$(cat "$folder/why")"
+    ;;
+  calibrate)
+    # result TOKENS HIDDEN: writes a result of ep_bench whose times grow linearly with the tokens
+    result() {
+      python3 - "$1" "$2" >"$folder/$1_$2.json" <<'end'
+import json, sys
+tokens, hidden = map(int, sys.argv[1:])
+json.dump({"config": {"ranks": 2, "tokens": tokens, "hidden": hidden, "top_k": 8, "experts": 64, "codec": "int8",
+                      "layout": "expert_slots", "transport": "ub", "outputs": "expert", "lanes": 1},
+           "machine": {"cpu": "cpu"}, "limit": {"signal_one_way_ns": 100},
+           "dispatch_us": {"p50": 10 + 2 * tokens}, "combine_us": {"p50": 5 + 2.5 * tokens},
+           "bytes": {"dispatch": 8 * tokens * (hidden + 12), "combine": 16 * tokens * hidden}}, sys.stdout)
+end
+    }
+    calibrate() { python3 "$(dirname "${BASH_SOURCE[0]}")/../../examples/ep_predict/calibrate.py" "$@"; }
+    result 1 1024 && result 8 1024 && result 64 1024 && result 8 512
+    calibrate "$folder"/*_1024.json >"$folder/own.json" || fail "no platform"
+    "$program" "$folder/own.json" --residuals >"$folder/residuals" || fail "status $?"
+    [ "$(awk '/ predicted$/ && $7 > -2 && $7 < 2' "$folder/residuals" | wc -l)" = 2 ] ||
+      fail "$(cat "$folder/residuals")"
+    ! calibrate "$folder"/*.json 2>"$folder/why" >"$folder/own.json" || fail "other rows are taken"
+    grep -q "hidden is .*, expected .* as in" "$folder/why" || fail "$(cat "$folder/why")"
+    ! calibrate "$folder/8_512.json" 2>"$folder/why" >"$folder/own.json" || fail "one result is enough"
+    grep -q "at least 2 numbers of tokens" "$folder/why" || fail "$(cat "$folder/why")"
+    ;;
+  memory)
+    # Counts of many experts are short in slots. If they were thought as long as rows, all rows would be carried.
+    kib=$(python3 -c 'import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)' "$program" "$platform" --ranks 64 --tokens 16 \
+      --experts 4096 --layout expert_slots --rounds 1) || fail "status $?"
+    [ "$kib" -lt 200000 ] || fail "64 ranks take $kib KiB, expected less than 200000"
+    ;;
   *) fail "no case '$3'" ;;
 esac

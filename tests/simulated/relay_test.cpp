@@ -115,11 +115,14 @@ TEST_CASE("near ranks by stores, far ones by puts, in several orders") {
 
 namespace {
 
-/// Returns how long a dispatch and a combine take among the four ranks of a node.
-std::array<nanoseconds, 2> times_in_node(std::size_t near_levels, double gb_per_s) {
+/// Returns how long a dispatch and a combine take among the four ranks of a node, whose tokens go
+/// to the rank `distance` further on.
+std::array<nanoseconds, 2> times_in_node(std::size_t near_levels, double gb_per_s,
+                                         double copy_gb_per_s = 0, std::size_t distance = 1) {
   simulation_options options = nodes_of(4);
   options.platform.near_levels = near_levels;
   options.platform.levels[0].gb_per_s = gb_per_s;
+  options.platform.costs.copy_gb_per_s = copy_gb_per_s;
   std::array<nanoseconds, 2> times{};
   const int status = peerbus::run_simulated(
       4,
@@ -129,9 +132,8 @@ std::array<nanoseconds, 2> times_in_node(std::size_t near_levels, double gb_per_
             comm, {.experts = 4, .hidden = 4096, .top_k = 1, .max_tokens = 16}, int8_per_token{}};
         const std::vector<peerbus::bf16> tokens(std::size_t{16} * 4096);
         std::vector<peerbus::bf16> out(tokens.size());
-        // Each rank sends all tokens to the next.
         const std::vector<std::int32_t> experts(
-            16, static_cast<std::int32_t>((comm.rank().index() + 1) % 4));
+            16, static_cast<std::int32_t>((comm.rank().index() + distance) % 4));
         const std::vector<float> weights(16, 1.0F);
         comm.barrier();
         const nanoseconds start = simulated::now();
@@ -156,6 +158,19 @@ TEST_CASE("stores and loads of rows take the time of their bytes") {
     CHECK(by_stores[i] < by_puts[i] * 11 / 10);
   }
   CHECK(times_in_node(1, 100)[0] < by_stores[0] / 10);
+}
+
+TEST_CASE("a rank that copies rows itself is busy with its own ones, too") {
+  constexpr std::int64_t row_bytes = 16 * 4096;
+  for (const std::size_t distance : {0U, 1U}) {
+    const auto by_engine = times_in_node(1, 1000, 0, distance);
+    const auto by_rank = times_in_node(1, 1000, 1, distance);
+    for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
+      CHECK(by_engine[i] < nanoseconds{row_bytes / 2});
+      CHECK(by_rank[i] > nanoseconds{static_cast<std::int64_t>(i + 1) * row_bytes});
+      CHECK(by_rank[i] < nanoseconds{static_cast<std::int64_t>(i + 1) * row_bytes * 12 / 10});
+    }
+  }
 }
 
 }  // namespace relay_test

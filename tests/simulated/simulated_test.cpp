@@ -394,6 +394,7 @@ TEST_CASE("impossible platforms and callers are refused by name") {
   refused([](auto& given) { given.levels[1].gb_per_s = 0; }, {"gb_per_s is 0.0", "expected 1e-6"});
   refused([](auto& given) { given.ports[1].ranks = 0; }, {"port 'card': ranks is 0"});
   refused([](auto& given) { given.costs.poll_ns = 0; }, {"costs: poll_ns is 0.0"});
+  refused([](auto& given) { given.costs.copy_gb_per_s = -1; }, {"costs: copy_gb_per_s is -1.0"});
   refused_options([](auto& given) { given.jitter = nanoseconds{-5}; }, {"jitter is -5 ns"});
   refused_options([](auto& given) { given.jitter = nanoseconds::max(); }, {"jitter is 92233"});
   refused_options([](auto& given) { given.stack_bytes = 0; }, {"stack_bytes is 0, expected at"});

@@ -92,6 +92,7 @@ PEERBUS_INLINE void agree(bootstrap& boot, std::string_view doing, std::span<con
   const auto first = parts_of(lowest);
   for (std::size_t r = lowest + 1; r < all.size(); ++r) {
     if (boot.members()->is_excluded(rank_id{r})) continue;
+    if (all[r].bytes == all[lowest].bytes) continue;
     const auto others = parts_of(r);
     // The values are compared before their number, because another version of the library may
     // declare further values after its own.

@@ -11,9 +11,9 @@
 
 namespace peerbus::detail {
 
-/// Rows that a rank has stored to the memory of another rank, or loaded from there.
+/// Rows that a rank has stored to the memory of a rank, which may be its own, or loaded from there.
 struct row_access {
-  const void* memory = nullptr;  ///< any byte of the window's part of the other rank
+  const void* memory = nullptr;  ///< any byte of that rank's part of a window
   std::size_t rows = 0;
   std::size_t bytes = 0;  ///< of all rows
 };

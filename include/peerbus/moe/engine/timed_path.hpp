@@ -10,7 +10,6 @@
 #include <peerbus/communicator/any_window.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/core/rank.hpp>
 #include <peerbus/core/virtual_clock.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/memory_map.hpp>
@@ -20,7 +19,8 @@
 namespace peerbus::moe::detail {
 
 /// A path that does as another one where time is simulated, and takes the time of rows that it
-/// stores to near ranks and of outputs that it loads from them. Puts take their time by themselves.
+/// stores to near ranks and its own, and of outputs that it loads from them. Puts take their time
+/// by themselves.
 class timed_path final : public any_row_path {
  public:
   /// Returns `path`, or a path that takes time for it if the calling thread simulates its rank and
@@ -30,8 +30,8 @@ class timed_path final : public any_row_path {
                                                           const memory_map& map);
 
   /// Takes time for `path`. `over` makes it.
-  timed_path(std::unique_ptr<any_row_path> path, rank_id own_rank, const memory_map& map) noexcept
-      : path_{std::move(path)}, own_rank_{own_rank}, map_{&map} {}
+  timed_path(std::unique_ptr<any_row_path> path, const memory_map& map) noexcept
+      : path_{std::move(path)}, map_{&map} {}
 
   [[nodiscard]] std::span<const set_view> sets(std::size_t set) const noexcept override {
     return path_->sets(set);
@@ -46,13 +46,13 @@ class timed_path final : public any_row_path {
                                         lane caller) const noexcept override;
 
  private:
-  /// Returns what lane `caller` moves to or from each near rank, of rows of `row_bytes`.
+  /// Returns what lane `caller` moves to or from its own rank and each near one, of rows of
+  /// `row_bytes`.
   [[nodiscard]] std::vector<peerbus::detail::row_access> near_rows(const row_path_batch& batch,
                                                                    lane caller,
                                                                    std::size_t row_bytes) const;
 
   std::unique_ptr<any_row_path> path_;
-  rank_id own_rank_;
   const memory_map* map_;
 };
 

@@ -15,7 +15,7 @@ PEERBUS_INLINE std::unique_ptr<any_row_path> timed_path::over(std::unique_ptr<an
   const auto is_near = [&](rank_id peer) { return window.part(peer) != nullptr; };
   if (peerbus::detail::clock_of_thread == nullptr || std::ranges::none_of(group.peers(), is_near))
     return path;
-  return std::make_unique<timed_path>(std::move(path), group.rank(), map);
+  return std::make_unique<timed_path>(std::move(path), map);
 }
 
 PEERBUS_INLINE std::vector<peerbus::detail::row_access> timed_path::near_rows(
@@ -25,7 +25,7 @@ PEERBUS_INLINE std::vector<peerbus::detail::row_access> timed_path::near_rows(
   const lane::range share = caller.share(batch.leaving.tokens());
   for (std::size_t t = share.begin; t < share.end; ++t)
     for (const row_place& place : batch.leaving.places(t)) {
-      if (!place.sent() || place.rank == own_rank_.index() || !views[place.rank]) continue;
+      if (!place.sent() || !views[place.rank]) continue;
       peerbus::detail::row_access& of_rank = found[place.rank];
       of_rank.memory = views[place.rank].row(0);
       ++of_rank.rows;

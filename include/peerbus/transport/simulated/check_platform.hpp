@@ -52,6 +52,8 @@ inline void check_platform(const simulated_platform& platform) {
   check_time("costs", "signal_ns", platform.costs.signal_ns, 0);
   check_time("costs", "poll_ns", platform.costs.poll_ns, 1);
   check_time("costs", "token_ns", platform.costs.token_ns, 0);
+  if (const double rate = platform.costs.copy_gb_per_s; rate != 0 && !(rate >= 1e-6 && rate <= 1e6))
+    refuse(concat("costs: copy_gb_per_s is ", std::to_string(rate), ", expected 0 or 1e-6 to 1e6"));
 }
 
 /// Checks the other options of a simulation.

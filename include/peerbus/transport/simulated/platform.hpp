@@ -35,6 +35,9 @@ struct simulated_costs {
   double signal_ns = 0;  ///< for each signal raised
   double poll_ns = 20;   ///< for each signal looked at, at least 1
   double token_ns = 0;   ///< for each token that a `charged` codec encodes
+  /// The rate at which it stores or loads rows itself, to and from near ranks and its own memory.
+  /// 0: this takes it no time, as if an engine did it.
+  double copy_gb_per_s = 0;
 };
 
 /// A machine as a cost model: LogGP with a gap for messages and bytes at either end, where several

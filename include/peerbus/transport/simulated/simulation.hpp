@@ -61,16 +61,15 @@ struct simulation final : virtual_clock {
       if (each.word == &word) clock.poke(each.fibre);
   }
   void note_stores(std::span<const row_access> stored) noexcept override {
-    for (const row_access& each : stored)
-      messages.send_rows(message_kind::put, clock.rank(), owner_of(each.memory), each.rows,
-                         each.bytes);
+    move_rows(message_kind::put, stored);
   }
   void note_loads(std::span<const row_access> loaded) noexcept override {
+    move_rows(message_kind::get, loaded);
     const std::uint32_t own = clock.rank();
-    for (const row_access& each : loaded)
-      messages.send_rows(message_kind::get, own, owner_of(each.memory), each.rows, each.bytes);
     static_cast<void>(clock.block([this, own] { return messages.is_answered(own); }, end_of_time));
   }
+  /// Charges the running rank the copying of rows, and sends those of other ranks.
+  void move_rows(message_kind kind, std::span<const row_access> rows) noexcept;
 
   /// Implements `simulated::run_lanes`.
   void run_lanes(std::size_t count, function_ref<void(std::size_t)> body);
@@ -93,6 +92,16 @@ struct simulation final : virtual_clock {
   std::vector<sleeper> sleepers;
   std::map<const void*, std::uint32_t> owners;  ///< of parts of windows, by their first byte
 };
+
+inline void simulation::move_rows(message_kind kind, std::span<const row_access> rows) noexcept {
+  const double rate = options.platform.costs.copy_gb_per_s;
+  const std::uint32_t own = clock.rank();
+  for (const row_access& each : rows) {
+    if (rate != 0) clock.charge(picoseconds(static_cast<double>(each.bytes) / rate));
+    const std::uint32_t owner = owner_of(each.memory);
+    if (owner != own) messages.send_rows(kind, own, owner, each.rows, each.bytes);
+  }
+}
 
 inline void simulation::run_lanes(std::size_t count, function_ref<void(std::size_t)> body) {
   const std::uint32_t caller = clock.current();
