@@ -16,6 +16,7 @@
 #include "coll_bench/options.hpp"
 #include "coll_bench/rank.hpp"
 #include "support/join_group.hpp"
+#include "support/noise.hpp"
 #include "support/pin.hpp"
 
 namespace {
@@ -55,7 +56,7 @@ int start(const options& chosen) {
 int main(int argc, char** argv) {
   const auto parsed = coll_bench::parse(argc, argv);
   if (const int* status = std::get_if<int>(&parsed)) return *status;
-  const auto& chosen = std::get<options>(parsed);
+  auto chosen = std::get<options>(parsed);
   try {
     if (peerbus::environment_bootstrap::launched()) {
       if (chosen.transport != "loopback") return run_launched(chosen);
@@ -72,6 +73,10 @@ int main(int argc, char** argv) {
           "2 coll_bench --mpi\n");
       return bad_command_line;
     }
+    chosen.busy_cores = bench::busy_cores();
+    if (const auto signs = bench::signs_of_noise(chosen.busy_cores, {});
+        chosen.quiet_or_fail && !signs.empty())
+      return bench::refuse_noise("coll_bench", signs);
     return start(chosen);
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "coll_bench: %s\n", problem.what());

@@ -50,6 +50,7 @@ struct outcome {
   std::size_t memory_bytes = 0;  ///< of the team, at each rank
   std::size_t cores = 0;         ///< that the ranks may use
   std::string library;           ///< MPI's name; empty without it
+  std::string noise;             ///< signs that others disturbed the run; empty: none
 
   /// How many elements were wrong, in all that was checked.
   [[nodiscard]] double wrong() const noexcept {

@@ -20,6 +20,7 @@
 #include "support/cost_file.hpp"
 #include "support/json.hpp"
 #include "support/machine.hpp"
+#include "support/noise.hpp"
 
 namespace coll_bench {
 
@@ -54,9 +55,12 @@ int run_over(peerbus::bootstrap& boot, options chosen, Transport bus) {
   if (comm.rank().index() != 0) return 0;
   result.cores = cores;
   if (mpi) result.library = mpi->library();
+  result.noise = noise_of(chosen, result);
   const auto where = bench::machine::here();
   print(chosen, where, result);
   if (!chosen.json.empty()) bench::write_json(chosen.json, result_json(chosen, where, result));
+  if (chosen.quiet_or_fail && !result.noise.empty())
+    return bench::refuse_noise("coll_bench", result.noise);
   return result.wrong() == 0 ? 0 : 1;
 }
 

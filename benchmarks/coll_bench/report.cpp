@@ -4,7 +4,13 @@
 #include <cstddef>
 #include <cstdio>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include <peerbus/core/text.hpp>
+
+#include "support/noise.hpp"
 #include "support/statistics.hpp"
 
 namespace coll_bench {
@@ -57,6 +63,19 @@ bench::json times_json(const row& each, series time, series wrong) {
 
 }  // namespace
 
+std::string noise_of(const options& chosen, const outcome& result) {
+  std::vector<std::string> names;
+  std::vector<std::pair<std::string_view, bench::statistics>> times;
+  names.reserve(result.rows.size());
+  times.reserve(2 * result.rows.size());
+  for (const row& each : result.rows) {
+    names.push_back(peerbus::concat(name_of(each.shape.which), " of ", each.bytes, " bytes"));
+    for (const series which : {series::out_of_place, series::in_place})
+      times.emplace_back(names.back(), bench::summarise(each.of(which)));
+  }
+  return bench::signs_of_noise(chosen.busy_cores, times);
+}
+
 void print(const options& chosen, const bench::machine& where, const outcome& result) {
   std::printf(
       "# coll_bench  %zu ranks over %s, operands in %s; times: median of %zu turns of %zu "
@@ -86,6 +105,8 @@ void print(const options& chosen, const bench::machine& where, const outcome& re
               "size", "count", "type", "root", "time us", "algbw", "busbw", "#wrong", "time us",
               "algbw", "busbw", "#wrong", "floor us", "ratio", "algorithm", "mpi us", "x mpi",
               chosen.compute_us > 0 ? "  whole us halves us" : "");
+  if (!result.noise.empty())
+    std::printf("# noise: %s: no figures to compare or to keep\n", result.noise.c_str());
   double sum = 0;
   for (const row& each : result.rows) {
     const std::string type =
@@ -158,6 +179,7 @@ bench::json result_json(const options& chosen, const bench::machine& where, cons
           {"team_bytes", result.memory_bytes},
           {"costs", chosen.team.costs.text()},
           {"formula", {{"bytes", bytes_formula}, {"floor", floor_formula}}},
+          {"noise", {{"busy_cores", bench::rounded(chosen.busy_cores)}, {"signs", result.noise}}},
           {"check", bench::check_json(result.wrong() == 0 ? "" : "some elements are wrong",
                                       chosen.check ? "every element of every output, before and "
                                                      "after timing"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <string>
+
 #include "coll_bench/options.hpp"
 #include "coll_bench/outcome.hpp"
 #include "support/json.hpp"
@@ -8,6 +10,8 @@
 
 namespace coll_bench {
 
+/// Returns the signs that other programs disturbed a run, in words, if there are any.
+[[nodiscard]] std::string noise_of(const options& chosen, const outcome& result);
 void print(const options& chosen, const bench::machine& where, const outcome& result);
 [[nodiscard]] bench::json result_json(const options& chosen, const bench::machine& where,
                                       const outcome& result);

@@ -9,6 +9,7 @@
 
 #include "ep_bench/options.hpp"
 #include "ep_bench/outcome.hpp"
+#include "support/noise.hpp"
 #include "support/statistics.hpp"
 
 namespace ep_bench {
@@ -160,6 +161,15 @@ struct figures {
 /// 10^9 bytes a second.
 inline double gigabytes_per_second(std::size_t bytes, double microseconds) noexcept {
   return static_cast<double>(bytes) / microseconds / 1e3;
+}
+
+/// Returns the signs that other programs disturbed a run, in words, if there are any.
+inline std::string noise_of(const options& chosen, const outcome& result) {
+  const auto found = figures::of_run(result);
+  if (!found) return bench::signs_of_noise(chosen.busy_cores, {});
+  return bench::signs_of_noise(
+      chosen.busy_cores,
+      {{"dispatch", found->dispatch}, {"combine", found->combine}, {"their sum", found->sum}});
 }
 
 }  // namespace ep_bench

@@ -20,6 +20,7 @@
 #include "ep_bench/topology.hpp"
 #include "support/join_group.hpp"
 #include "support/machine.hpp"
+#include "support/noise.hpp"
 
 namespace {
 
@@ -77,10 +78,15 @@ int join_launched(const options& chosen) {
 int main(int argc, char** argv) {
   const auto parsed = ep_bench::parse(argc, argv);
   if (const int* status = std::get_if<int>(&parsed)) return *status;
-  const auto& chosen = std::get<options>(parsed);
+  auto chosen = std::get<options>(parsed);
   try {
+    // Ranks that a launcher starts would take each other's start for noise.
     if (peerbus::environment_bootstrap::launched()) return join_launched(chosen);
     if (chosen.topology) return ep_bench::print_topology(chosen);
+    chosen.busy_cores = bench::busy_cores();
+    if (const auto signs = bench::signs_of_noise(chosen.busy_cores, {});
+        chosen.quiet_or_fail && !signs.empty())
+      return bench::refuse_noise("ep_bench", signs);
     if (!chosen.report.empty() && !chosen.ablation)
       return write_report(chosen, std::vector<std::string>(argv, argv + argc));
     return start_group(chosen, show);

@@ -291,6 +291,8 @@ std::variant<options, int> parse(int argc, char** argv) {
   line.add("--trace", chosen.trace,
            "also record the latest events of all ranks, in a file for ui.perfetto.dev")
       .check("FILE", write_complaint);
+  line.flag("--quiet-or-fail", chosen.quiet_or_fail,
+            "exit with status 1 if other programs run, or if a p90 is over twice its p50");
   bool pin = false;
   const programs::option pinning =
       line.flag("--pin,!--no-pin", pin,

@@ -85,9 +85,11 @@ struct options : bench::network_options {
   std::size_t iterations = 200;
   std::size_t warmup = 20;
   std::uint64_t seed = 1;
-  double seconds = 0;       ///< of timing at most, roughly; 0: as long as the iterations take
-  std::string json;         ///< empty: none
-  std::string trace;        ///< the file that takes the events of all ranks; empty: none
+  double seconds = 0;     ///< of timing at most, roughly; 0: as long as the iterations take
+  std::string json;       ///< empty: none
+  std::string trace;      ///< the file that takes the events of all ranks; empty: none
+  double busy_cores = 0;  ///< that other programs used before the ranks started
+  bool quiet_or_fail = false;
   std::optional<bool> pin;  ///< empty: if every rank can have a core of its own
 
   bool topology = false;

@@ -95,6 +95,7 @@ struct outcome {
   std::vector<double> balancedness;    ///< of each iteration
   std::vector<replan> replans;         ///< in their order
   bool crowded = false;                ///< more ranks than cores
+  std::string noise;                   ///< signs that others disturbed the run; empty: none
   core_use dispatch_core;              ///< of rank 0, if crowded
   core_use combine_core;               ///< of rank 0, if crowded
   std::size_t cores = 0;               ///< that the ranks may use

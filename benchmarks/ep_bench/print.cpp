@@ -134,6 +134,8 @@ void print(const options& chosen, const group& who, const bench::machine& where,
     std::printf("\ntimes     of the slowest rank of each iteration, in microseconds; %s\n",
                 words_for_between(chosen).c_str());
     print_limit(result, *found);
+    if (!result.noise.empty())
+      std::printf("noise     %s: no figures to compare or to keep\n", result.noise.c_str());
     const bool puts = result.floor == floor_kind::puts;
     if (found->streaming_dispatch)
       std::printf(

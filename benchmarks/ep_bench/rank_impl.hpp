@@ -14,9 +14,11 @@
 #include <peerbus/trace/recorder.hpp>
 #include <peerbus/transport/loopback.hpp>
 
+#include "ep_bench/figures.hpp"
 #include "ep_bench/lane_pool.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/rank.hpp"
+#include "support/noise.hpp"
 #include "support/pin.hpp"
 
 namespace ep_bench {
@@ -72,7 +74,12 @@ int run_rank(peerbus::bootstrap& boot, const options& chosen, placement how,
   if (trace) trace->write(chosen.trace, comm.default_deadline());
   result.cores = cores;
   result.crowded = boot.ranks_here() > cores;
-  if (comm.rank().index() == 0) deliver(chosen, {comm.size(), words_for(how)}, result);
+  if (comm.rank().index() == 0) {
+    result.noise = noise_of(chosen, result);
+    deliver(chosen, {comm.size(), words_for(how)}, result);
+    if (chosen.quiet_or_fail && !result.noise.empty())
+      return bench::refuse_noise("ep_bench", result.noise);
+  }
   return result.wrong.empty() ? 0 : 1;
 }
 
