@@ -142,7 +142,8 @@ TEST_CASE_TEMPLATE("dispatch_recv of what is not to be received", Group, direct,
       misuse(1, "expected one that dispatch_send gave, of the latest 3");
       misuse(5, "expected one that dispatch_send gave, of the latest 3");
       on.expect_misuse({"dispatch 5 needs the place of dispatch 2, which is not received yet",
-                        "expected at most 3 batches on their way (in_flight)"},
+                        "expected no more than in_flight batches, 3, on their way: call "
+                        "dispatch_recv of 2 first"},
                        [&] { (void)on.send(5); });
       const auto c = on.receive(third);
       const auto b = on.receive(second);

@@ -39,8 +39,10 @@ PEERBUS_INLINE void batch_ring::require_free(std::uint64_t number) {
   if (found.reached == stage::counted || found.reached == stage::sent ||
       found.reached == stage::returning)
     misuse({"dispatch ", number, " needs the place of dispatch ", found.number, ", which is ",
-            describe(found.reached), "; expected at most ", sets_.size(),
-            " batches on their way (in_flight)"});
+            describe(found.reached), "; expected no more than in_flight batches, ", sets_.size(),
+            ", on their way: call ",
+            found.reached == stage::returning ? "combine_recv of " : "dispatch_recv of ",
+            found.number, " first"});
 }
 
 PEERBUS_INLINE std::optional<unfinished_batch> batch_ring::unfinished() noexcept {
