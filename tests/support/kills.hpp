@@ -149,6 +149,12 @@ void take_part(const episode& now, peerbus::bootstrap& boot) {
     serve<peerbus::codec::bf16, moe::expert_slots>(now, comm, end);
 }
 
+/// Returns whether `text` says that `rank` has ended.
+inline bool names(std::string_view text, rank_id rank) {
+  const std::string name = "rank " + std::to_string(rank.index());
+  return text.find(name + " died") != text.npos || text.find(name + " failed") != text.npos;
+}
+
 /// Plays an episode over a `Transport`, whose ranks meet as by `Start`.
 template <class Transport, class Start>
 void check(const episode& now) {
@@ -161,10 +167,8 @@ void check(const episode& now) {
       take_part<Transport>(now, boot);
     } catch (const peerbus::error& problem) {
       if (boot.rank() == now.victim) throw;
-      const bool is_named =
-          problem.text().find("rank " + std::to_string(now.victim.index())) != std::string::npos;
-      test::expect(is_named, "rank ", now.victim.index(), " to be named, not '", problem.what(),
-                   "'");
+      test::expect(names(problem.text(), now.victim), "rank ", now.victim.index(),
+                   " to be named, not '", problem.what(), "'");
       test::expect(problem.code() == peerbus::errc::peer_dead, "peer_dead, not '", problem.what(),
                    "'");
     }
