@@ -25,6 +25,7 @@
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/transport/any_transport.hpp>
+#include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/fault.hpp>
 
 #include "bootstrap/support.hpp"
@@ -172,7 +173,10 @@ void check(const episode& now) {
       test::expect(problem.code() == peerbus::errc::peer_dead, "peer_dead, not '", problem.what(),
                    "'");
     }
-    test::expect(test::open_files() <= files, "no more open files than the ", files, " before");
+    // libfabric may keep the socket of a peer that ends while the two connect.
+    const bool may_keep = !peerbus::direct_transport<Transport> && now.where == moment::set_up;
+    test::expect(test::open_files() <= files + (may_keep ? now.ranks : 0),
+                 "no more open files than the ", files, " before, not", test::list_open_files());
     told.add();
   });
   CHECK(worst_status == (now.what == trouble::failure ? 1 : 128 + SIGKILL));

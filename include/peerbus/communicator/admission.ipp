@@ -160,8 +160,10 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> admission::meet(deadline until) {
     for (const rank_id member : members)
       if (group_->boot().slot(member) == slot)
         return group_->members()->state(member) != rank_state::running;
-    const auto first = now->joining.begin();
-    return now->links[std::count(first, first + slot.index(), true)].has_ended();
+    std::size_t link = 0;  // Links are in the order of their slots.
+    for (std::size_t lower = 0; lower < slot.index(); ++lower)
+      link += now->joining[lower] ? 1U : 0U;
+    return now->links[link].has_ended();
   };
   return now->notice.meet(*way_, group_->boot().slot(group_->rank()), capacity(),
                           detail::awaited_members{has_ended}, until);
