@@ -13,6 +13,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <span>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -24,7 +25,9 @@
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/communicator.hpp>
+#include <peerbus/communicator/admission.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/moe/exchange.hpp>
 
 #include "support/clock.hpp"
@@ -41,6 +44,7 @@ inline constexpr std::size_t most_ranks = 64;
 
 /// What the processes tell this one.
 struct report {
+  std::uint64_t round = 0;  ///< set before they start
   std::atomic<std::int64_t> killed_at{0};
   /// Of each rank: when it had noticed, agreed, resumed, and completed the next combine.
   std::array<std::array<std::atomic<std::int64_t>, stages>, most_ranks> reached{};
@@ -111,17 +115,11 @@ class server {
   std::vector<bf16> out_ = std::vector<bf16>(tokens_per_rank * hidden);
 };
 
-/// The times of all stages on the slowest of the ranks that live, in ms since the death.
-inline std::array<double, stages> slowest(const report& told, std::size_t ranks,
-                                          std::size_t victim) {
-  std::array<double, stages> times{};
-  for (std::size_t stage = 0; stage < stages; ++stage) {
-    std::int64_t last = 0;
-    for (std::size_t rank = 0; rank < ranks; ++rank)
-      if (rank != victim) last = std::max(last, told.reached[rank][stage].load());
-    times[stage] = bench::nanoseconds(bench::clock::duration{last - told.killed_at.load()}) / 1e6;
-  }
-  return times;
+/// The time of a stage on the slowest of the ranks that report it, in ms since `begin`.
+inline double slowest(const report& told, std::size_t stage, std::int64_t begin) {
+  std::int64_t last = begin;
+  for (const auto& of_rank : told.reached) last = std::max(last, of_rank[stage].load());
+  return bench::nanoseconds(bench::clock::duration{last - begin}) / 1e6;
 }
 
 /// Kills this process after `delay`.
@@ -133,35 +131,98 @@ inline std::thread die_after(std::chrono::microseconds delay, report& told) {
   }};
 }
 
-/// Calls `serve(boot, victim, delay, told)` on `ranks` processes in each round, of which the victim
-/// dies. The third stage has the name `third`.
-template <class Serve>
-void measure_deaths(benchmark::State& state, std::size_t ranks, Serve serve, const char* third) {
-  std::array<std::vector<double>, stages> times;
+/// Calls `serve(boot, victim, delay, told)` on `ranks` processes in each round, the worst exit
+/// status of which is `status`. The stages begin at `begin(told)` and have the names of `names`.
+/// The last one is the time of the round.
+template <class Serve, class Begin>
+void measure_rounds(benchmark::State& state, std::size_t ranks, Serve serve, int status,
+                    Begin begin, std::span<const char* const> names) {
+  std::vector<std::vector<double>> times(names.size());
   std::uint64_t round = 0;
   for (auto _ : state) {
     try {
       const shared_report told;
+      told.at->round = ++round;
       // A hash spreads the moments over 20 ms, and the victims over all ranks, the first included.
-      const std::uint64_t drawn = (++round * 0x9e37'79b9'7f4a'7c15U) >> 32U;
+      const std::uint64_t drawn = (round * 0x9e37'79b9'7f4a'7c15U) >> 32U;
       const std::size_t victim = drawn % ranks;
-      const int status = peerbus::run_local(ranks, [&](peerbus::bootstrap& boot) {
+      const int worst_status = peerbus::run_local(ranks, [&](peerbus::bootstrap& boot) {
         serve(boot, victim, std::chrono::microseconds{drawn / ranks % 20'000}, *told.at);
       });
-      if (status != 128 + SIGKILL)
-        throw std::runtime_error{"expected the victim to be killed alone"};
-      const auto reached = slowest(*told.at, ranks, victim);
-      for (std::size_t stage = 0; stage < stages; ++stage) times[stage].push_back(reached[stage]);
-      state.SetIterationTime(reached[stages - 1] / 1e3);
+      if (worst_status != status) throw std::runtime_error{"a rank ended with another status"};
+      for (std::size_t stage = 0; stage < names.size(); ++stage)
+        times[stage].push_back(slowest(*told.at, stage, begin(*told.at)));
+      state.SetIterationTime(times.back().back() / 1e3);
     } catch (const std::exception& problem) {
       return state.SkipWithError(problem.what());
     }
   }
-  const std::array names{"noticed_ms", "agreed_ms", third, "served_ms"};
-  for (std::size_t stage = 0; stage < stages; ++stage)
+  for (std::size_t stage = 0; stage < names.size(); ++stage)
     state.counters[names[stage]] = bench::median(times[stage]);
-  state.counters["noticed_p99_ms"] = bench::summarise(times[0]).p99;
-  state.counters["worst_ms"] = std::ranges::max(times[stages - 1]);
+  state.counters["p99_ms"] = bench::summarise(times.back()).p99;
+  state.counters["worst_ms"] = std::ranges::max(times.back());
+}
+
+/// Rounds in which the victim dies.
+template <class Serve>
+void measure_deaths(benchmark::State& state, std::size_t ranks, Serve serve,
+                    std::span<const char* const> names) {
+  measure_rounds(
+      state, ranks, serve, 128 + SIGKILL, [](const report& told) { return told.killed_at.load(); },
+      names);
+}
+
+/// Rounds in which a process that was not there at first comes back.
+template <class Serve>
+void measure_returns(benchmark::State& state, std::size_t ranks, Serve serve) {
+  static constexpr std::array names{"met_ms", "made_ms", "admitted_ms", "served_ms"};
+  measure_rounds(state, ranks, serve, 0, [](const report&) { return std::int64_t{0}; }, names);
+}
+
+/// What a rank serves with that takes in others.
+template <class Transport>
+struct member : server<Transport> {
+  peerbus::admission door;
+
+  template <class Place>
+  member(std::unique_ptr<peerbus::bootstrap> boot, const Place& place)
+      : server<Transport>{std::move(boot)}, door{this->comm, place} {}
+};
+
+/// Serves, by what `make(boot)` makes, until a process has been taken in. Reports the pause: from
+/// the call that takes it in until all have met, until this rank has made what it needs, until all
+/// have, and until the next batch is complete.
+template <class Member, class Make>
+void serve_until_whole(std::unique_ptr<Member> mine, Make make,
+                       std::array<std::atomic<std::int64_t>, stages>& reached) {
+  for (bool is_whole = false; !is_whole;) {
+    mine->serve_batch();
+    const auto called = bench::clock::now();
+    const auto reach = [&](std::size_t stage) {
+      reached[stage] = (bench::clock::now() - called).count();
+    };
+    if (auto larger = mine->door.admit([&](std::unique_ptr<peerbus::bootstrap> boot) {
+          reach(0);
+          auto made = make(std::move(boot));
+          reach(1);
+          return made;
+        })) {
+      reach(2);
+      mine = std::move(*larger);
+      mine->serve_batch();
+      reach(3);
+      is_whole = true;
+    }
+  }
+  mine->comm.barrier();
+}
+
+/// The ranks of `boot` but one.
+inline std::vector<peerbus::rank_id> all_but(std::size_t newcomer, const peerbus::bootstrap& boot) {
+  std::vector<peerbus::rank_id> members;
+  for (const peerbus::rank_id rank : peerbus::all_ranks{boot.size()})
+    if (rank.index() != newcomer) members.push_back(rank);
+  return members;
 }
 
 }  // namespace micro::recovery

@@ -5,18 +5,23 @@
 // serve batches; sums are checked before and after. Stages on the slowest rank: until the first
 // call has failed, until all agree, until the exchange has resumed.
 //
+// The time until the last rank has noticed, while all others wait for the victim, while all serve,
+// and while as many other processes as there are cores compute beside them.
+//
 // And the longest pause of the others while a process comes back: from the call that takes it in
 // until the next dispatch and combine, with it, are complete.
+#include <sys/prctl.h>
+#include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -27,12 +32,9 @@
 #include <peerbus/bootstrap/join_running.hpp>
 #include <peerbus/bootstrap/split.hpp>
 #include <peerbus/bootstrap/with_vacancies.hpp>
-#include <peerbus/communicator/admission.hpp>
 #include <peerbus/peerbus.hpp>
 
 #include "recovery.hpp"
-#include "support/clock.hpp"
-#include "support/statistics.hpp"
 
 namespace micro::recovery::one_host {
 namespace {
@@ -71,15 +73,15 @@ void serve(peerbus::bootstrap& boot, std::size_t victim, microseconds delay, rep
 }
 
 /// One rank's part; `newcomer` calls after `delay`, and the others take it in.
-void take_in(peerbus::bootstrap& boot, std::size_t newcomer, microseconds delay,
-             const std::string& job, report& told) {
+void take_in(peerbus::bootstrap& boot, std::size_t newcomer, microseconds delay, report& told) {
+  using member = recovery::member<peerbus::unified_bus>;
   const std::size_t me = boot.rank().index();
   peerbus::launch_settings place;
+  place.job = "recovery_bench/" + std::to_string(::getppid()) + "/" + std::to_string(told.round);
   place.rank = me;
   place.size = boot.size();
-  place.job = job;
-  const auto make = [](std::unique_ptr<peerbus::bootstrap> met) {
-    return std::make_unique<server>(std::move(met));
+  const auto make = [&](std::unique_ptr<peerbus::bootstrap> met) {
+    return std::make_unique<member>(std::move(met), place);
   };
   auto met = peerbus::split(boot, me == newcomer ? 1 : 0);
   if (me == newcomer) {
@@ -88,57 +90,81 @@ void take_in(peerbus::bootstrap& boot, std::size_t newcomer, microseconds delay,
     mine->serve_batch();
     mine->comm.barrier();
   } else {
-    std::vector<peerbus::rank_id> members;
-    for (const peerbus::rank_id rank : peerbus::all_ranks{boot.size()})
-      if (rank.index() != newcomer) members.push_back(rank);
-    const auto mine = make(peerbus::with_vacancies(std::move(met), members, boot.size()));
-    peerbus::admission door{mine->comm, place};
-    std::unique_ptr<server> whole;
-    while (!whole) {
-      mine->serve_batch();
-      const auto called = bench::clock::now();
-      if (auto larger = door.admit(make)) {
-        told.reached[me][0] = (bench::clock::now() - called).count();
-        whole = std::move(*larger);
-        whole->serve_batch();
-        told.reached[me][1] = (bench::clock::now() - called).count();
-      }
-    }
-    whole->comm.barrier();
+    serve_until_whole(
+        make(peerbus::with_vacancies(std::move(met), all_but(newcomer, boot), boot.size())), make,
+        told.reached[me]);
   }
 }
 
+/// What the ranks do, and others on the machine, when one dies.
+enum class doing : std::uint8_t { wait, serve, serve_beside_others };
+
+/// One rank's part: it waits for the victim all the time, or serves.
+void notice(doing what, peerbus::bootstrap& boot, std::size_t victim, microseconds delay,
+            report& told) {
+  server mine{boot};
+  const std::size_t me = mine.comm.rank().index();
+  mine.serve_batch();
+  mine.comm.barrier();
+  std::thread killer;
+  if (me == victim) killer = die_after(delay, told);
+  if (me == victim && what == doing::wait) killer.join();
+  try {
+    for (;;) {
+      if (what != doing::wait) mine.serve_batch();
+      mine.comm.barrier();
+    }
+  } catch (const peerbus::error& problem) {
+    if (problem.code() != peerbus::errc::peer_dead) throw;
+    told.reached[me][0] = now();
+  }
+}
+
+/// Processes that compute all the time.
+class computing_others {
+ public:
+  explicit computing_others(std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (std::atomic<std::uint64_t> steps{0};;) ++steps;
+      }
+      if (child > 0) children_.push_back(child);
+    }
+  }
+  computing_others(const computing_others&) = delete;
+  computing_others& operator=(const computing_others&) = delete;
+  ~computing_others() {
+    for (const pid_t child : children_) {
+      ::kill(child, SIGKILL);
+      ::waitpid(child, nullptr, 0);
+    }
+  }
+
+ private:
+  std::vector<pid_t> children_;
+};
+
 void measure(benchmark::State& state, std::size_t ranks) {
-  measure_deaths(state, ranks, serve, "resumed_ms");
+  static constexpr std::array names{"noticed_ms", "agreed_ms", "resumed_ms", "served_ms"};
+  measure_deaths(state, ranks, serve, names);
+}
+
+void measure_notice(benchmark::State& state, std::size_t ranks, doing what) {
+  static constexpr std::array names{"noticed_ms"};
+  const computing_others others{
+      what == doing::serve_beside_others ? std::thread::hardware_concurrency() : 0};
+  measure_deaths(
+      state, ranks,
+      [&](peerbus::bootstrap& boot, std::size_t victim, microseconds delay, report& told) {
+        notice(what, boot, victim, delay, told);
+      },
+      names);
 }
 
 void measure_return(benchmark::State& state, std::size_t ranks) {
-  std::array<std::vector<double>, 2> times;
-  std::uint64_t round = 0;
-  for (auto _ : state) {
-    try {
-      const shared_report told;
-      const std::uint64_t drawn = (++round * 0x9e37'79b9'7f4a'7c15U) >> 32U;
-      const std::string job =
-          "recovery_bench/" + std::to_string(::getpid()) + "/" + std::to_string(round);
-      const int status = peerbus::run_local(ranks, [&](peerbus::bootstrap& boot) {
-        take_in(boot, drawn % ranks, microseconds{drawn / ranks % 20'000}, job, *told.at);
-      });
-      if (status != 0) throw std::runtime_error{"expected all ranks to serve"};
-      for (std::size_t stage = 0; stage < times.size(); ++stage) {
-        std::int64_t longest = 0;
-        for (std::size_t rank = 0; rank < ranks; ++rank)
-          longest = std::max(longest, told.at->reached[rank][stage].load());
-        times[stage].push_back(bench::nanoseconds(bench::clock::duration{longest}) / 1e6);
-      }
-      state.SetIterationTime(times[1].back() / 1e3);
-    } catch (const std::exception& problem) {
-      return state.SkipWithError(problem.what());
-    }
-  }
-  state.counters["admitted_ms"] = bench::median(times[0]);
-  state.counters["served_ms"] = bench::median(times[1]);
-  state.counters["worst_ms"] = *std::max_element(times[1].begin(), times[1].end());
+  measure_returns(state, ranks, take_in);
 }
 
 [[maybe_unused]] const bool registered = [] {
@@ -150,6 +176,13 @@ void measure_return(benchmark::State& state, std::size_t ranks) {
   for (const std::size_t ranks : {2U, 8U})
     benchmark::RegisterBenchmark(("recovery/return/ranks:" + std::to_string(ranks)).c_str(),
                                  measure_return, ranks)
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond);
+  for (const auto& [name, what] :
+       {std::pair{"waiting", doing::wait}, std::pair{"serving", doing::serve},
+        std::pair{"beside_others", doing::serve_beside_others}})
+    benchmark::RegisterBenchmark((std::string{"recovery/notice/"} + name + "/ranks:8").c_str(),
+                                 measure_notice, 8U, what)
         ->UseManualTime()
         ->Unit(benchmark::kMillisecond);
   return true;

@@ -4,9 +4,7 @@
 // Ranks of pretended hosts, which met over TCP as a mesh, lose ranks and take in others.
 #include <signal.h>
 #include <sys/types.h>
-#include <sys/wait.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -15,9 +13,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -27,10 +23,10 @@
 #include <peerbus/communicator/admission.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/core/rank.hpp>
 
 #include "bootstrap/support.hpp"
 #include "fabric/hosts_support.hpp"
+#include "support/plan.hpp"
 #include "support/sanitized.hpp"
 #include "support/survivors.hpp"
 
@@ -40,7 +36,6 @@ namespace {
 
 using hosts_test::over_planes;
 using peerbus::errc;
-using peerbus::rank_id;
 
 constexpr std::size_t capacity = 4;
 constexpr int killed = 128 + SIGKILL;
@@ -51,14 +46,6 @@ struct member : hosts_test::server {
 
   member(std::unique_ptr<peerbus::bootstrap> met, const peerbus::tcp_settings& place)
       : server{std::move(met), over_planes}, door{comm, place} {}
-
-  /// Whether the ranks have these slots.
-  [[nodiscard]] bool has(const std::vector<std::size_t>& slots) const {
-    if (comm.size() != slots.size()) return false;
-    for (const rank_id rank : comm.ranks())
-      if (boot->slot(rank).index() != slots[rank.index()]) return false;
-    return true;
-  }
 };
 
 peerbus::tcp_settings place_of(std::size_t slot, std::uint16_t port) {
@@ -73,105 +60,45 @@ auto made_at(const peerbus::tcp_settings& place) {
   };
 }
 
-/// Starts a group with `slots` filled.
-std::unique_ptr<member> begin(peerbus::tcp_settings place, const std::vector<std::size_t>& slots) {
-  const auto own = std::find(slots.begin(), slots.end(), place.rank);
-  auto seat = place;
-  seat.rank = static_cast<std::size_t>(own - slots.begin());
-  seat.size = slots.size();
+/// Starts a group with the slots `first` filled.
+std::unique_ptr<member> begin(const peerbus::tcp_settings& place, const plans::slots& first) {
+  auto seat = plans::seat_among(first, place);
   seat.address = "127.0.0.1";
   seat.mesh = true;
   return made_at(place)(
       peerbus::with_vacancies(std::make_unique<peerbus::tcp_bootstrap>(seat, test::patience()),
-                              {slots.begin(), slots.end()}, capacity));
+                              {first.begin(), first.end()}, capacity));
 }
 
-/// The slots that serve in a phase, ascending, and those that are killed in it.
-struct phase {
-  std::vector<std::size_t> serve;
-  std::vector<std::size_t> killed;
+/// How the rank of `place` serves, and comes to do so.
+struct on_hosts {
+  peerbus::tcp_settings place;
 
-  [[nodiscard]] bool names(std::size_t slot) const {
-    const auto in = [slot](const auto& set) {
-      return std::find(set.begin(), set.end(), slot) != set.end();
-    };
-    return in(serve) || in(killed);
+  [[nodiscard]] std::unique_ptr<member> begin(const plans::slots& first) const {
+    return hosts_admission_test::begin(place, first);
   }
+  [[nodiscard]] std::unique_ptr<member> join() const {
+    return peerbus::join_running(place, made_at(place), test::patience());
+  }
+  void go_on(std::unique_ptr<member>& now) const {
+    hosts_test::go_on(now, made_at(place), [](survivors::at) {});
+  }
+  [[nodiscard]] bool admit(std::unique_ptr<member>& now) const {
+    auto next = now->door.admit(made_at(place));
+    if (next) now = std::move(*next);
+    return next.has_value();
+  }
+  void serve(member& now) const { now.check_rounds(); }
 };
 
-struct board {
-  std::atomic<std::size_t> phase{0};
-  std::array<std::atomic<std::size_t>, capacity> served;  ///< the number of phases
-};
-
-/// Serves as the slot of `place` until the plan is over, or names it no more.
-void live(const std::vector<phase>& phases, board& shared, const peerbus::tcp_settings& place) {
-  const std::size_t slot = place.rank;
-  const std::size_t begun = shared.phase;
-  const auto make = made_at(place);
-  auto first = phases[0].serve;
-  first.insert(first.end(), phases[0].killed.begin(), phases[0].killed.end());
-  std::sort(first.begin(), first.end());
-  auto now =
-      begun == 0 ? begin(place, first) : peerbus::join_running(place, make, test::patience());
-  for (bool is_whole = true; shared.phase < phases.size();) {
-    const std::size_t current = shared.phase;
-    if (current > begun && current < phases.size() && !phases[current].names(slot)) return;
-    try {
-      if (!is_whole) hosts_test::go_on(now, make, [](survivors::at) {});
-      is_whole = true;
-      if (auto next = now->door.admit(make)) {
-        now = std::move(*next);
-        continue;
-      }
-      now->check_rounds();
-      if (current < phases.size() && now->has(phases[current].serve))
-        shared.served[slot] = current + 1;
-    } catch (const peerbus::error& problem) {
-      if (problem.code() != errc::peer_dead && problem.code() != errc::poisoned) throw;
-      is_whole = false;
-    }
-  }
-}
-
-/// Plays a plan: starts the slots that a phase names anew, kills others after `moment`, and waits
-/// until those that live have served with each other alone.
-void play(const std::vector<phase>& phases, std::chrono::milliseconds moment) {
+/// Plays a plan, whose slots are killed after `moment`.
+void play(const plans::plan& phases, std::chrono::milliseconds moment) {
   const test::time_limit limit;
-  const test::shared<board> shared;
   const auto port = test::free_tcp_port();
-  std::array<pid_t, capacity> processes{};
-  const auto expect_end = [&](std::size_t slot, int status) {
-    CAPTURE(slot);
-    CHECK(test::status_of(std::exchange(processes[slot], 0)) == status);
+  const auto body = [&](plans::board& shared, std::size_t slot) {
+    plans::live(phases, shared, slot, on_hosts{place_of(slot, port)});
   };
-  for (std::size_t p = 0; p < phases.size(); ++p) {
-    CAPTURE(p);
-    shared->phase = p;
-    for (std::size_t slot = 0; slot < capacity; ++slot)
-      if (phases[p].names(slot) && processes[slot] == 0)
-        processes[slot] = test::in_child([&] {
-          live(phases, *shared, place_of(slot, port));
-          return 0;
-        });
-    if (!phases[p].killed.empty()) std::this_thread::sleep_for(moment);
-    for (const std::size_t slot : phases[p].killed) {
-      ::kill(processes[slot], SIGKILL);
-      expect_end(slot, killed);
-    }
-    for (std::size_t slot = 0; slot < capacity; ++slot)
-      if (processes[slot] != 0 && !phases[p].names(slot)) expect_end(slot, 0);
-    for (const std::size_t slot : phases[p].serve)
-      while (shared->served[slot] <= p) {
-        CAPTURE(slot);
-        int status = 0;
-        if (::waitpid(processes[slot], &status, WNOHANG) != 0)
-          FAIL("it ended with status ", status);
-        std::this_thread::sleep_for(std::chrono::milliseconds{1});
-      }
-  }
-  shared->phase = phases.size();
-  for (const std::size_t slot : phases.back().serve) expect_end(slot, 0);
+  plans::job{phases, body, [moment] { return moment; }, 1}.run();
 }
 
 /// Starts two processes with the slots 0 and 3, which do `body(group, place)`.
@@ -255,7 +182,8 @@ TEST_CASE("two that claim one slot") {
   const test::shared<std::atomic<bool>> is_refused;
   const auto children = start_two(port, [&](std::unique_ptr<member> now, const auto& place) {
     auto next = admit_soon(*now, place);
-    test::expect(next != nullptr && next->has({0, 2, 3}), "one that is taken in");
+    test::expect(next != nullptr && plans::members_of(next->comm) == plans::slots{0, 2, 3},
+                 "one that is taken in");
     now = std::move(next);  // The old group listens no more, and who called it calls again.
     serve_until(*is_refused, *now, place);
   });

@@ -4,7 +4,6 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/fabric.hpp>
-#include <peerbus/transport/fabric/provider.hpp>
 
 #include "support/ranks.hpp"
 
@@ -22,7 +21,7 @@ static_assert(peerbus::runnable_transport<short_fabric<true>>);
 /// libfabric looks for all its providers when it is first called. Here, where ranks are forked, it
 /// does so once.
 inline const bool have_providers = [] {
-  static_cast<void>(peerbus::detail::ofi::provider_search{{}, true}.find());
+  peerbus::fabric::prepare();
   return true;
 }();
 

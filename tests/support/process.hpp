@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <system_error>
 
 #include "support/ranks.hpp"
 
@@ -21,6 +22,16 @@ namespace test {
 inline std::size_t open_files() {
   return static_cast<std::size_t>(
       std::distance(std::filesystem::directory_iterator{"/proc/self/fd"}, {}));
+}
+
+/// Lists what they are.
+inline std::string list_open_files() {
+  std::string text;
+  for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+    std::error_code gone;  // The folder that is being read is open too.
+    text += ' ' + std::filesystem::read_symlink(entry.path(), gone).string();
+  }
+  return text;
 }
 
 /// Returns the number of mappings of this process that others may share. Those of its own grow with

@@ -200,7 +200,7 @@ inline std::unique_ptr<bootstrap> tcp_bootstrap::make_subgroup(const std::vector
   const auto given = gather_or_refuse(*this, "subgroup", {offer.encode(), {}}, objection, until);
   const auto place = detail::offered_place::decode(given[ranks.front().index()].bytes);
   const detail::awaited_members awaited = watch_members(ranks);
-  return detail::meet_as_subgroup(ranks, [&]() -> std::unique_ptr<bootstrap> {
+  return detail::meet_as_subgroup(ranks, *members(), [&]() -> std::unique_ptr<bootstrap> {
     if (all_near)
       return detail::join_on_this_host(place.address, member, ranks.size(), until, awaited);
     return meet_at(settings_, place, member, awaited, ranks.size(), until);

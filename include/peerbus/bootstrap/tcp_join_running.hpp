@@ -37,7 +37,7 @@ inline std::unique_ptr<bootstrap> call_running_group(const tcp_settings& setting
 /// Returns: the object of `make`, once all members have one. The rank may be any: ranks are
 /// numbered in the order of their slots.
 /// Cost: two connections to the member that listens, one to each other rank, nine allgathers, and
-/// what `make` costs. If a slot below that of a member is filled, all of them meet once more.
+/// what `make` costs. If a slot below those of all members is filled, all meet once more.
 /// Throws: as `join_running` on one host; `error` mismatch also if the secret differs, and
 /// invalid_argument as `tcp_bootstrap`.
 template <class Make>

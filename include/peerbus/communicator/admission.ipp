@@ -124,6 +124,10 @@ PEERBUS_INLINE void admission::agree_on_place(deadline until) {
   for (const rank_id member : view.members()) notice.slots.push_back(group_->boot().slot(member));
   for (std::size_t slot = 0; slot < now_->joining.size(); ++slot)
     if (now_->joining[slot]) notice.slots.emplace_back(slot);
+  // The member that listens is the first to meet. If its slot is the lowest, all can meet in the
+  // order of their slots, and need not meet again for that.
+  if (std::min_element(notice.slots.begin(), notice.slots.end()) == notice.slots.begin())
+    std::sort(notice.slots.begin(), notice.slots.end());
   const auto objection = objection_of("a place to meet", [&] {
     if (!is_host()) return;
     now_->links = newcomers_->take(now_->joining);
@@ -152,9 +156,14 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> admission::meet(deadline until) {
   if (is_host()) tell_newcomers(*now);
   const auto members = group_->view().members();
   const auto has_ended = [&](rank_id place) {
-    if (place.index() < members.size())
-      return group_->members()->state(members[place.index()]) != rank_state::running;
-    return now->links[place.index() - members.size()].has_ended();
+    const rank_id slot = now->notice.slots[place.index()];
+    for (const rank_id member : members)
+      if (group_->boot().slot(member) == slot)
+        return group_->members()->state(member) != rank_state::running;
+    std::size_t link = 0;  // Links are in the order of their slots.
+    for (std::size_t lower = 0; lower < slot.index(); ++lower)
+      link += now->joining[lower] ? 1U : 0U;
+    return now->links[link].has_ended();
   };
   return now->notice.meet(*way_, group_->boot().slot(group_->rank()), capacity(),
                           detail::awaited_members{has_ended}, until);

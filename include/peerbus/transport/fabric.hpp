@@ -9,6 +9,7 @@
 #include <peerbus/transport/fabric/connect.hpp>
 #include <peerbus/transport/fabric/data_path.hpp>
 #include <peerbus/transport/fabric/options.hpp>
+#include <peerbus/transport/fabric/provider.hpp>
 #include <peerbus/transport/memory_hook.hpp>
 #include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/registered/connected_transport.hpp>
@@ -56,6 +57,15 @@ class basic_fabric
       : basic_fabric::connected_transport{
             boot, chosen, polling_slowly(policy.thresholds(boot.ranks_here(), boot.cores_here())),
             std::move(on_memory)} {}
+
+  /// Lets libfabric look for its providers, which it does once in a process. A process that is
+  /// about to join a running group calls this first, so that the members do not wait for it
+  /// meanwhile (bootstrap/tcp_join_running.hpp).
+  /// Cost: up to half a second the first time.
+  /// Throws: `error` unsupported, invalid_argument, out_of_memory or system, as the constructor.
+  static void prepare(const fabric_options& chosen = {}) {
+    static_cast<void>(detail::ofi::provider_search{chosen, true}.find());
+  }
 
  private:
   /// A poll of a socket is a system call, where other transports load a word. So there are fewer

@@ -123,6 +123,17 @@ std::string near_text(const bootstrap& boot) {
   return text;
 }
 
+/// Returns the module of a transport between hosts.
+const module_file& file_of(std::int32_t transport) {
+  const bool by_verbs = transport == PEERBUS_PLANES_VERBS || transport == PEERBUS_VERBS;
+  return by_verbs ? verbs_module : fabric_module;
+}
+
+network_place place_of(const peerbus_comm_options& options, deadline until) {
+  return {std::string{text_or_empty(options.provider)}, std::string{text_or_empty(options.device)},
+          stall_timeout_of(options), until};
+}
+
 }  // namespace
 
 std::uint64_t fork_count() noexcept {
@@ -136,6 +147,15 @@ communicator_options options_of(const peerbus_comm_options& given) {
     options.timeout =
         std::chrono::ceil<std::chrono::milliseconds>(std::chrono::nanoseconds{given.timeout_ns});
   return options;
+}
+
+void prepare_bus(const peerbus_comm_options& options, deadline until) {
+  if (options.transport == PEERBUS_UNIFIED_BUS) return;
+  // What fails here fails again in `choose_bus`, which tells all ranks.
+  static_cast<void>(objection_of("a transport", [&] {
+    const module& loaded = load(file_of(options.transport));
+    if (loaded.prepare != nullptr) loaded.prepare(place_of(options, until));
+  }));
 }
 
 bus choose_bus(bootstrap& boot, const peerbus_comm_options& options,
@@ -171,14 +191,10 @@ bus choose_bus(bootstrap& boot, const peerbus_comm_options& options,
     return bus{
         interruptible<unified_bus>{unified_bus{chosen.of_host ? *chosen.of_host : boot}, stop}};
   }
-  const bool by_verbs = wanted == PEERBUS_PLANES_VERBS || wanted == PEERBUS_VERBS;
   const bool has_planes = wanted == PEERBUS_PLANES || wanted == PEERBUS_PLANES_VERBS;
-  const module* const loaded =
-      on_all_ranks(boot, concat("the transport ", chosen.name), until,
-                   [&] { return &load(by_verbs ? verbs_module : fabric_module); });
-  const network_place place{std::string{text_or_empty(options.provider)},
-                            std::string{text_or_empty(options.device)}, stall_timeout_of(options),
-                            until};
+  const module* const loaded = on_all_ranks(boot, concat("the transport ", chosen.name), until,
+                                            [&] { return &load(file_of(wanted)); });
+  const network_place place = place_of(options, until);
   std::string device;
   any_transport made =
       has_planes ? loaded->make_planes(boot, place, device) : loaded->make(boot, place, device);

@@ -32,6 +32,10 @@ struct bus_choice {
   std::shared_ptr<metrics> counts;  ///< null if none are asked for
 };
 
+/// Does what making the transport that the options name takes long for the first time in a process,
+/// so that a group which the process joins does not wait for it.
+void prepare_bus(const peerbus_comm_options& options, deadline until);
+
 /// Makes the transport that the options name, for the ranks of `boot`, fills `chosen`, except for
 /// metrics that it has, and logs the transport and its device. Collective.
 /// Throws, on all ranks: `error` mismatch if they name different ones, unsupported if one rank

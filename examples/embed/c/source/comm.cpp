@@ -557,6 +557,7 @@ peerbus_code peerbus_comm_join(const peerbus_place* place, const peerbus_comm_op
       return;
     }
     using made = std::unique_ptr<peerbus_comm>;
+    prepare_bus(given, until);
     const auto joined = load(tcp_module)
                             .join(
                                 settings_of_hosts(where),

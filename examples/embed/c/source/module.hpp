@@ -31,7 +31,7 @@ struct module {
   /// That of the library and of the module must be equal. It changes with these structures.
   static constexpr std::uint64_t expected_build = std::uint64_t{PEERBUS_VERSION_MAJOR} << 40 |
                                                   std::uint64_t{PEERBUS_VERSION_MINOR} << 32 |
-                                                  std::uint64_t{PEERBUS_VERSION_PATCH} << 24 | 3;
+                                                  std::uint64_t{PEERBUS_VERSION_PATCH} << 24 | 4;
   std::uint64_t build = expected_build;
 
   std::unique_ptr<bootstrap> (*meet)(const tcp_settings& settings, deadline until) = nullptr;
@@ -48,6 +48,8 @@ struct module {
   any_transport (*make_planes)(bootstrap& boot, const network_place& place,
                                std::string& device) = nullptr;
   ///@}
+  /// Does what `make` would take long for the first time in a process.
+  void (*prepare)(const network_place& place) = nullptr;
 };
 
 /// A module that this process can load.

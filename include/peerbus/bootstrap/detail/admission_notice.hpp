@@ -28,8 +28,8 @@ namespace peerbus::detail {
 /// which slots all of them have.
 struct admission_notice {
   offered_place place;
-  /// The slots, in the order in which the ranks meet: the members first, and of them the one that
-  /// offers the place.
+  /// The slots, in the order in which the ranks meet: first that of the member which offers the
+  /// place.
   std::vector<rank_id> slots;
 
   /// Encodes the notice. Wire form: the number of slots and the slots, 4 bytes each in the byte

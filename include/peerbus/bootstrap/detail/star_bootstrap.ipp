@@ -95,7 +95,7 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> star_bootstrap::make_subgroup(
     root_ends[i] = std::move(given[ranks[i].index()].fd);
   // A copy of an end that stayed open would hide the death of its owner.
   given.clear();
-  return meet_as_subgroup(ranks, [&] {
+  return meet_as_subgroup(ranks, *members(), [&] {
     std::unique_ptr<star> connections;
     if (is_first)
       connections = std::make_unique<star_root>(std::move(root_ends));

@@ -13,9 +13,13 @@ peerbus::fabric_options options_of(const peerbus::c_library::network_place& plac
   return options;
 }
 
+void prepare(const peerbus::c_library::network_place& place) {
+  peerbus::fabric::prepare(options_of(place));
+}
+
 using functions = peerbus::c_library::network_module<peerbus::fabric, options_of,
                                                      &peerbus::fabric::describe_provider>;
 
 }  // namespace
 
-PEERBUS_MODULE(.make = functions::make, .make_planes = functions::make_planes)
+PEERBUS_MODULE(.make = functions::make, .make_planes = functions::make_planes, .prepare = prepare)

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// ctest: search serial timeout=86400
+#include <cstddef>
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/bootstrap/tcp.hpp>
+#include <peerbus/transport/fabric.hpp>
+#include <peerbus/transport/planes.hpp>
+#include <peerbus/transport/unified_bus.hpp>
+
+#include "bootstrap/support.hpp"
+#include "fabric/support.hpp"
+#include "support/kills.hpp"
+
+namespace hosts_kills_test {
+
+namespace {
+
+/// Ranks of two pretended hosts, which meet over TCP as a mesh.
+struct on_two_hosts {
+  template <class F>
+  static int run(std::size_t n, F f) {
+    const auto port = test::free_tcp_port();
+    return test::run_each(
+        n,
+        [&](std::size_t rank) {
+          auto seat = test::tcp_seat(rank, n, port);
+          seat.host = "host " + std::to_string(rank % 2);
+          seat.mesh = true;
+          return peerbus::tcp_bootstrap{seat, test::patience()};
+        },
+        f);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("fabric: a rank ends at a random moment, again and again") {
+  SUBCASE("met on one host") { kills::check_many<peerbus::fabric, test::as_local>(5); }
+  SUBCASE("met over TCP") { kills::check_many<peerbus::fabric, test::over_tcp>(5); }
+}
+
+TEST_CASE("planes: a rank ends at a random moment, again and again") {
+  kills::check_many<peerbus::planes<peerbus::unified_bus, peerbus::fabric>, on_two_hosts>(6);
+}
+
+}  // namespace hosts_kills_test

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+
+#include "bootstrap/support.hpp"
+
+/// Groups that lose ranks and take in others under load, by a plan: a list of phases, each the
+/// slots that serve in it and those that are killed in it as by `kill -9`, at any moment. A slot
+/// that the next phase does not name leaves by itself, and one that it names anew joins. A phase
+/// ends when each of its slots that live has served some batches with exactly the others.
+namespace plans {
+
+using slots = std::vector<std::size_t>;
+
+constexpr std::size_t most_slots = 16;
+
+inline bool has(const slots& set, std::size_t slot) {
+  return std::find(set.begin(), set.end(), slot) != set.end();
+}
+
+struct phase {
+  slots serve;  ///< those that live at its end, ascending
+  slots killed;
+
+  [[nodiscard]] bool names(std::size_t slot) const { return has(serve, slot) || has(killed, slot); }
+  /// Returns all that it names, ascending.
+  [[nodiscard]] slots all() const {
+    slots both = serve;
+    both.insert(both.end(), killed.begin(), killed.end());
+    std::sort(both.begin(), both.end());
+    return both;
+  }
+};
+using plan = std::vector<phase>;
+
+/// What the processes of a plan share with the one that started them.
+struct board {
+  struct progress {
+    std::atomic<std::size_t> phase{0};
+    std::atomic<std::uint32_t> batches{0};  ///< served in this phase with exactly its slots
+  };
+  std::atomic<std::size_t> phase{0};      ///< the number of phases once the plan is over
+  std::atomic<std::uint64_t> batches{0};  ///< of all slots
+  std::array<progress, most_slots> of_slots;
+};
+
+/// Returns `place` with the rank and size that it has among the slots `first` of the beginning.
+template <class Settings>
+Settings seat_among(const slots& first, Settings place) {
+  const auto own = std::find(first.begin(), first.end(), static_cast<std::size_t>(place.rank));
+  place.rank = static_cast<std::size_t>(own - first.begin());
+  place.size = first.size();
+  return place;
+}
+
+/// Returns the slots of the members of a communicator's view.
+template <class Communicator>
+slots members_of(const Communicator& comm) {
+  const auto members = comm.view().members();
+  slots found;
+  found.reserve(members.size());
+  for (const peerbus::rank_id member : members) found.push_back(comm.boot().slot(member).index());
+  return found;
+}
+
+/// Serves as `slot` until the plan is over, or names the slot no more. `Ways` says by what:
+/// `begin(slots)` and `join()` return a pointer to a server, which has a communicator `comm`;
+/// `go_on(server)` continues without the dead, `admit(server)` returns whether it took ranks in,
+/// and `serve(server)` checks a batch.
+template <class Ways>
+void live(const plan& phases, board& shared, std::size_t slot, Ways ways) {
+  const std::size_t begun = shared.phase;
+  auto& progress = shared.of_slots[slot];
+  auto server = begun == 0 ? ways.begin(phases.front().all()) : ways.join();
+  bool has_lost = false;
+  for (std::size_t now = begun; now < phases.size(); now = shared.phase) {
+    if (now > begun && !phases[now].names(slot)) return;
+    try {
+      if (has_lost) ways.go_on(server);
+      has_lost = false;
+      if (ways.admit(server)) continue;
+      ways.serve(*server);
+      ++shared.batches;
+      if (members_of(server->comm) == phases[now].serve) {
+        if (progress.phase.exchange(now) != now) progress.batches = 0;
+        ++progress.batches;
+      }
+    } catch (const peerbus::error& problem) {
+      if (problem.code() != peerbus::errc::peer_dead && problem.code() != peerbus::errc::poisoned)
+        throw;
+      has_lost = true;
+    }
+  }
+}
+
+/// The processes of a plan, each started when a phase names its slot anew.
+class job {
+ public:
+  /// `body(board, slot)` is what a process does, by `live`. A slot is killed after `moment()`. A
+  /// phase lasts for `batches` of each of its slots.
+  job(const plan& phases, std::function<void(board&, std::size_t)> body,
+      std::function<std::chrono::microseconds()> moment, std::uint32_t batches)
+      : phases_{phases}, body_{std::move(body)}, moment_{std::move(moment)}, batches_{batches} {}
+  job(const job&) = delete;
+  job& operator=(const job&) = delete;
+  ~job() {
+    for (const pid_t process : processes_)
+      if (process != 0) {
+        ::kill(process, SIGKILL);
+        ::waitpid(process, nullptr, 0);
+      }
+  }
+
+  void run() {
+    for (std::size_t p = 0; p < phases_.size(); ++p) {
+      CAPTURE(p);
+      const phase& now = phases_[p];
+      shared_->phase = p;
+      for (const std::size_t slot : now.all())
+        if (processes_[slot] == 0)
+          processes_[slot] = test::in_child([&] {
+            body_(*shared_, slot);
+            return 0;
+          });
+      if (!now.killed.empty()) std::this_thread::sleep_for(moment_());
+      for (const std::size_t slot : now.killed) {
+        ::kill(processes_[slot], SIGKILL);
+        expect_end(slot, 128 + SIGKILL);
+      }
+      for (std::size_t slot = 0; slot < most_slots; ++slot)
+        if (processes_[slot] != 0 && !now.names(slot)) expect_end(slot, 0);
+      await(p);
+    }
+    shared_->phase = phases_.size();
+    for (const std::size_t slot : phases_.back().serve) expect_end(slot, 0);
+  }
+  /// Returns how many batches all slots together have served.
+  [[nodiscard]] std::uint64_t batches() const { return shared_->batches; }
+
+ private:
+  void expect_end(std::size_t slot, int status) {
+    CAPTURE(slot);
+    CHECK(test::status_of(std::exchange(processes_[slot], 0)) == status);
+  }
+
+  /// Waits until the slots of phase `p` have served enough.
+  void await(std::size_t p) {
+    const auto until = test::patience();
+    for (const std::size_t slot : phases_[p].serve) {
+      CAPTURE(slot);
+      const auto& progress = shared_->of_slots[slot];
+      while (progress.phase != p || progress.batches < batches_) {
+        int status = 0;
+        if (::waitpid(processes_[slot], &status, WNOHANG) != 0) {
+          processes_[slot] = 0;
+          FAIL("it ended with status ", status);
+        }
+        if (until.expired()) FAIL("it served ", progress.batches.load(), " batches");
+        std::this_thread::sleep_for(std::chrono::microseconds{200});
+      }
+    }
+  }
+
+  const plan& phases_;
+  std::function<void(board&, std::size_t)> body_;
+  std::function<std::chrono::microseconds()> moment_;
+  std::uint32_t batches_;
+  test::shared<board> shared_;
+  std::array<pid_t, most_slots> processes_{};
+};
+
+}  // namespace plans
