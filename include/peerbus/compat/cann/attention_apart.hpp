@@ -39,15 +39,15 @@ constexpr std::string_view to_string(apart_operation what) noexcept {
 /// The arguments of one call of aclnnA2e or aclnnE2a on one rank, as plain values. Expert ranks
 /// come first.
 struct apart_call {
-  apart_operation what = apart_operation::a2e;
-  std::size_t expert_rank_size = 0;     ///< E
-  std::size_t attention_rank_size = 0;  ///< A
-  std::size_t rank = 0;                 ///< of this rank: an expert rank if it is below E
-  std::size_t tokens = 0;               ///< of an attention rank, which all have
+  apart_operation what = apart_operation::a2e;  ///< the call
+  std::size_t expert_rank_size = 0;             ///< E
+  std::size_t attention_rank_size = 0;          ///< A
+  std::size_t rank = 0;                         ///< of this rank: an expert rank if it is below E
+  std::size_t tokens = 0;                       ///< of an attention rank, which all have
   /// of this rank: on attention ranks their tokens, on expert ranks the rows of all they serve
   std::size_t batch_size = 0;
-  std::size_t hidden_size = 0;
-  std::size_t topk = 0;
+  std::size_t hidden_size = 0;                                ///< elements of a token
+  std::size_t topk = 0;                                       ///< experts of a token
   deep_ep::element_type dtype = deep_ep::element_type::bf16;  ///< of `x` or `expandX`
   std::size_t aiv_num = 0;                                    ///< cores that copy
 
