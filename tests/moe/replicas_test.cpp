@@ -214,23 +214,6 @@ TEST_CASE("a replica at the host of a token saves the crossing") {
   CHECK(far[3] > 0);
 }
 
-TEST_CASE("groups that relay hold top_k places or more") {
-  const int worst_status = near_and_far::run(4, [](auto& comm) {
-    const std::vector<std::uint32_t> of_rank{2, 1, 3, 0};
-    exchange_config config{.experts = 6, .hidden = 16, .top_k = 2, .max_tokens = 2};
-    config.experts_of_rank = of_rank;
-    config.relay = peerbus::moe::relay::automatic;
-    const exchange flat{comm, config, int8_per_token{}};
-    test::expect(!flat.relay().relays, "one level");
-    test::expect(flat.relay().why.find("rank 1 holds 1 experts") != std::string::npos,
-                 "why: ", flat.relay().why);
-    config.relay = peerbus::moe::relay::always;
-    test::expect_error(errc::unsupported, {"relay is always, but the group of rank 1 holds 1"},
-                       [&] { exchange made{comm, config, int8_per_token{}}; });
-  });
-  CHECK(worst_status == 0);
-}
-
 TEST_CASE("bad tables of experts are refused on all ranks, by what is wrong in them") {
   using table = std::vector<std::uint32_t>;
   const int worst_status = direct::run(3, [](auto& comm) {
