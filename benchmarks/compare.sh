@@ -94,7 +94,7 @@ compare_ep() { # compare_ep <configuration>
   if [ "$ranks" -gt "$(nproc)" ]; then iterations=$((iterations / 2)); fi
   if [ "$iterations" -lt 20 ]; then iterations=20; fi
   layout=compact
-  if [ "$rows" = rank ]; then layout=rank; fi
+  if [ "$rows" = rank ]; then layout=rank_major; fi
   local both=(--tokens "$tokens" --codec "$codec" --warmup 5 "${shared[@]}")
 
   local best

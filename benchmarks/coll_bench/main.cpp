@@ -73,10 +73,9 @@ int main(int argc, char** argv) {
           "2 coll_bench --mpi\n");
       return bad_command_line;
     }
-    chosen.busy_cores = bench::busy_cores();
-    if (const auto signs = bench::signs_of_noise(chosen.busy_cores, {});
-        chosen.quiet_or_fail && !signs.empty())
-      return bench::refuse_noise("coll_bench", signs);
+    chosen.noise.busy_cores = bench::busy_cores();
+    if (bench::refuses_noise("coll_bench", chosen.noise, bench::signs_of_noise(chosen.noise)))
+      return 1;
     return start(chosen);
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "coll_bench: %s\n", problem.what());

@@ -88,7 +88,7 @@ std::variant<options, int> parse(int argc, char** argv) {
            "measure the costs, print them, choose by them, and replace them in this file");
   line.add("--json", chosen.json, "file for the results");
   line.add("--trace", chosen.trace, "file for the latest events of all ranks, for ui.perfetto.dev");
-  line.flag("--quiet-or-fail", chosen.quiet_or_fail,
+  line.flag("--quiet-or-fail", chosen.noise.quiet_or_fail,
             "exit with status 1 if other programs run, or if a p90 is over twice its p50");
   const auto check = [&] {
     using programs::refuse;

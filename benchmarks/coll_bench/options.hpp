@@ -10,6 +10,7 @@
 
 #include "coll_bench/operation.hpp"
 #include "support/network_options.hpp"
+#include "support/noise.hpp"
 
 namespace coll_bench {
 
@@ -39,9 +40,8 @@ struct options : bench::network_options {
   peerbus::collective::team_options team;
   std::string costs_to;  ///< the file that takes measured costs; empty: nothing is measured
   std::string json;
-  std::string trace;      ///< the file that takes the events of all ranks; empty: none are recorded
-  double busy_cores = 0;  ///< that other programs used before the ranks started
-  bool quiet_or_fail = false;
+  std::string trace;  ///< the file that takes the events of all ranks; empty: none are recorded
+  bench::noise_options noise;
 };
 
 /// Returns: the options, or the exit status after the help (0) or a complaint (2).

@@ -59,8 +59,7 @@ int run_over(peerbus::bootstrap& boot, options chosen, Transport bus) {
   const auto where = bench::machine::here();
   print(chosen, where, result);
   if (!chosen.json.empty()) bench::write_json(chosen.json, result_json(chosen, where, result));
-  if (chosen.quiet_or_fail && !result.noise.empty())
-    return bench::refuse_noise("coll_bench", result.noise);
+  if (bench::refuses_noise("coll_bench", chosen.noise, result.noise)) return 1;
   return result.wrong() == 0 ? 0 : 1;
 }
 

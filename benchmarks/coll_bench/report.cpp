@@ -73,7 +73,7 @@ std::string noise_of(const options& chosen, const outcome& result) {
     for (const series which : {series::out_of_place, series::in_place})
       times.emplace_back(names.back(), bench::summarise(each.of(which)));
   }
-  return bench::signs_of_noise(chosen.busy_cores, times);
+  return bench::signs_of_noise(chosen.noise, times);
 }
 
 void print(const options& chosen, const bench::machine& where, const outcome& result) {
@@ -179,7 +179,7 @@ bench::json result_json(const options& chosen, const bench::machine& where, cons
           {"team_bytes", result.memory_bytes},
           {"costs", chosen.team.costs.text()},
           {"formula", {{"bytes", bytes_formula}, {"floor", floor_formula}}},
-          {"noise", {{"busy_cores", bench::rounded(chosen.busy_cores)}, {"signs", result.noise}}},
+          {"noise", bench::noise_json(chosen.noise, result.noise)},
           {"check", bench::check_json(result.wrong() == 0 ? "" : "some elements are wrong",
                                       chosen.check ? "every element of every output, before and "
                                                      "after timing"

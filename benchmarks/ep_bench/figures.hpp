@@ -16,7 +16,7 @@ namespace ep_bench {
 
 /// Where rows and outputs lie and who moves them, in words.
 inline std::string words_for_layout(const options& chosen) {
-  std::string words = chosen.layout == "rank"           ? "rank-major"
+  std::string words = chosen.layout == "rank_major"     ? "rank-major"
                       : chosen.layout == "slots"        ? "rank-major in slots"
                       : chosen.layout == "expert_slots" ? "by expert in slots"
                       : chosen.layout == "automatic"    ? "by expert, automatic"
@@ -166,9 +166,9 @@ inline double gigabytes_per_second(std::size_t bytes, double microseconds) noexc
 /// Returns the signs that other programs disturbed a run, in words, if there are any.
 inline std::string noise_of(const options& chosen, const outcome& result) {
   const auto found = figures::of_run(result);
-  if (!found) return bench::signs_of_noise(chosen.busy_cores, {});
+  if (!found) return bench::signs_of_noise(chosen.noise);
   return bench::signs_of_noise(
-      chosen.busy_cores,
+      chosen.noise,
       {{"dispatch", found->dispatch}, {"combine", found->combine}, {"their sum", found->sum}});
 }
 

@@ -83,10 +83,9 @@ int main(int argc, char** argv) {
     // Ranks that a launcher starts would take each other's start for noise.
     if (peerbus::environment_bootstrap::launched()) return join_launched(chosen);
     if (chosen.topology) return ep_bench::print_topology(chosen);
-    chosen.busy_cores = bench::busy_cores();
-    if (const auto signs = bench::signs_of_noise(chosen.busy_cores, {});
-        chosen.quiet_or_fail && !signs.empty())
-      return bench::refuse_noise("ep_bench", signs);
+    chosen.noise.busy_cores = bench::busy_cores();
+    if (bench::refuses_noise("ep_bench", chosen.noise, bench::signs_of_noise(chosen.noise)))
+      return 1;
     if (!chosen.report.empty() && !chosen.ablation)
       return write_report(chosen, std::vector<std::string>(argv, argv + argc));
     return start_group(chosen, show);

@@ -223,7 +223,7 @@ std::variant<options, int> parse(int argc, char** argv) {
            "how rows lie: by expert without gaps, by expert in parts of fixed size, once per token "
            "and rank, or in slots of each source rank, once per token and rank or by expert; "
            "automatic: by expert, without gaps or in slots")
-      .one_of({"compact", "padded", "rank", "slots", "expert_slots", "automatic"});
+      .one_of({"compact", "padded", "rank_major", "slots", "expert_slots", "automatic"});
   std::string protocol = "automatic";
   line.add("--protocol", protocol,
            "of --layout automatic: counts before the rows, or one phase with slots; automatic: the "
@@ -291,7 +291,7 @@ std::variant<options, int> parse(int argc, char** argv) {
   line.add("--trace", chosen.trace,
            "also record the latest events of all ranks, in a file for ui.perfetto.dev")
       .check("FILE", write_complaint);
-  line.flag("--quiet-or-fail", chosen.quiet_or_fail,
+  line.flag("--quiet-or-fail", chosen.noise.quiet_or_fail,
             "exit with status 1 if other programs run, or if a p90 is over twice its p50");
   bool pin = false;
   const programs::option pinning =

@@ -14,6 +14,7 @@
 
 #include "ep_bench/routing_pattern.hpp"
 #include "support/network_options.hpp"
+#include "support/noise.hpp"
 
 namespace ep_bench {
 
@@ -56,7 +57,9 @@ struct options : bench::network_options {
     tokens_of_ranks = {count};
     tokens = count;
   }
-  [[nodiscard]] bool by_rank() const noexcept { return layout == "rank" || layout == "slots"; }
+  [[nodiscard]] bool by_rank() const noexcept {
+    return layout == "rank_major" || layout == "slots";
+  }
   /// Whether ranks may be on several hosts.
   [[nodiscard]] bool has_network() const noexcept {
     return transport == "verbs" || transport == "fabric" || transport == "planes";
@@ -85,11 +88,10 @@ struct options : bench::network_options {
   std::size_t iterations = 200;
   std::size_t warmup = 20;
   std::uint64_t seed = 1;
-  double seconds = 0;     ///< of timing at most, roughly; 0: as long as the iterations take
-  std::string json;       ///< empty: none
-  std::string trace;      ///< the file that takes the events of all ranks; empty: none
-  double busy_cores = 0;  ///< that other programs used before the ranks started
-  bool quiet_or_fail = false;
+  double seconds = 0;  ///< of timing at most, roughly; 0: as long as the iterations take
+  std::string json;    ///< empty: none
+  std::string trace;   ///< the file that takes the events of all ranks; empty: none
+  bench::noise_options noise;
   std::optional<bool> pin;  ///< empty: if every rank can have a core of its own
 
   bool topology = false;

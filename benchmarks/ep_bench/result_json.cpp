@@ -113,7 +113,7 @@ json result_json(const options& chosen, const group& who, const bench::machine& 
   if (result.crowded)
     all["core_use"] = {{"dispatch", core_json(result.dispatch_core)},
                        {"combine", core_json(result.combine_core)}};
-  all["noise"] = {{"busy_cores", rounded(chosen.busy_cores)}, {"signs", result.noise}};
+  all["noise"] = bench::noise_json(chosen.noise, result.noise);
   all["check"] = bench::check_json(result.wrong, what_is_checked);
   return all;
 }

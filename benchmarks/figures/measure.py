@@ -30,6 +30,7 @@ import pages
 from record import Record
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT_MAY_RUN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 
 
@@ -105,8 +106,8 @@ class Programs:
         folders = [folder for name in ("benchmarks", "examples") for folder in [self.build / name, *(self.build / name).glob("*/")]]
         path = ":".join([*map(str, folders), os.environ["PATH"]])
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
-            done = subprocess.run(["bash", "-c", command.replace("{json}", file.name)], cwd=ROOT, env={**os.environ, "PATH": path},
-                                  capture_output=True, text=True, check=False)
+            done = subprocess.run(["bash", "-c", command.replace("{json}", file.name)], cwd=ROOT,
+                                  env={**os.environ, **ROOT_MAY_RUN_MPI, "PATH": path}, capture_output=True, text=True, check=False)
             written = pathlib.Path(file.name).read_text() or done.stdout
         if done.returncode:
             raise Failure(f"{command} fails: {(done.stdout + done.stderr)[-600:].strip()}")

@@ -222,6 +222,9 @@ def check(root, record):
         keys = [f"{name}:machine", *(f"{name}.{key}" for key in group["figures"])]
         if missing := [key for key in keys if key not in quoted]:
             wrong.append(f"{record.path.name}: no page quotes {', '.join(missing)}")
+        wrong += [f"{record.path.name}: {name}.{key}: {figure['value']} is not from {figure['least']} to {figure['most']}"
+                  for key, figure in group["figures"].items()
+                  if "value" in figure and not figure.get("least", figure["value"]) <= figure["value"] <= figure.get("most", figure["value"])]
         if picture := group.get("picture"):
             drawn = (root / picture["file"]).read_text()
             wrong += [f"{picture['file']} shows no {number:,.0f}, which is {name}.{key}; draw it anew (benchmarks/README.md)"

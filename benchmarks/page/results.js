@@ -17,7 +17,7 @@ const results = (() => {
     const {config} = result;
     if (own_transports.has(config.transport)) return false;
     if (["hidden", "top_k", "experts", "codec"].some((name) => config[name] !== base[name])) return false;
-    return !config.rows || (config.rows === "rank") === (base.layout === "rank");
+    return !config.rows || (config.rows === "rank") === (base.layout === "rank_major");
   }
 
   function library({config}) {

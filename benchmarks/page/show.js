@@ -144,7 +144,7 @@
       `hidden ${config.hidden}`,
       `top-${config.top_k} of ${config.experts} experts`,
       config.codec,
-      config.layout === "rank" ? "rank-major" : config.layout,
+      config.layout === "rank_major" ? "rank-major" : config.layout,
       config.outputs === "home" && "outputs at home",
       config.lanes > 1 && `${config.lanes} lanes`,
       config.rows && `a row per (token, ${config.rows})`,

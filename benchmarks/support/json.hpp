@@ -11,6 +11,7 @@
 #include <peerbus/core/error.hpp>
 
 #include "support/machine.hpp"
+#include "support/noise.hpp"
 #include "support/statistics.hpp"
 
 namespace bench {
@@ -29,6 +30,10 @@ inline json statistics_json(const statistics& time) {
 /// what it compared.
 inline json check_json(const std::string& wrong, std::string_view checked) {
   return {{"passed", wrong.empty()}, {"what", wrong.empty() ? std::string{checked} : wrong}};
+}
+
+inline json noise_json(const noise_options& seen, const std::string& signs) {
+  return {{"busy_cores", rounded(seen.busy_cores)}, {"signs", signs}};
 }
 
 inline json machine_json(const machine& where) {

@@ -10,6 +10,12 @@
 
 namespace bench {
 
+/// What --quiet-or-fail asks for, and what was seen before the ranks started.
+struct noise_options {
+  bool quiet_or_fail = false;
+  double busy_cores = 0;  ///< that other programs used
+};
+
 /// Returns how many cores other programs keep busy, as the kernel counts over the next fifth of a
 /// second. Called before a benchmark starts its ranks.
 [[nodiscard]] double busy_cores();
@@ -18,10 +24,11 @@ namespace bench {
 /// are other programs on more than a quarter of a core just before, and a p90 of more than twice
 /// the median, of `times` by name.
 [[nodiscard]] std::string signs_of_noise(
-    double busy_cores, const std::vector<std::pair<std::string_view, statistics>>& times);
+    const noise_options& seen,
+    const std::vector<std::pair<std::string_view, statistics>>& times = {});
 
-/// Prints that a program does not measure because of `signs`, as it was told by --quiet-or-fail.
-/// Returns the exit status.
-[[nodiscard]] int refuse_noise(const char* program, const std::string& signs);
+/// Returns whether `program` fails because of `signs`, and prints so.
+[[nodiscard]] bool refuses_noise(const char* program, const noise_options& asked,
+                                 const std::string& signs);
 
 }  // namespace bench

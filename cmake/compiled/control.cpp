@@ -4,6 +4,7 @@
 #include <peerbus/bootstrap/bootstrap.ipp>
 #include <peerbus/bootstrap/by_all_gather.ipp>
 #include <peerbus/bootstrap/detail/launch_ancestor.ipp>
+#include <peerbus/bootstrap/detail/met_ranks.ipp>
 #include <peerbus/bootstrap/detail/star_bootstrap.ipp>
 #include <peerbus/bootstrap/environment.ipp>
 #include <peerbus/bootstrap/event_listeners.ipp>
@@ -30,6 +31,7 @@
 #include <peerbus/collective/detail/coded_gather.ipp>
 #include <peerbus/collective/detail/divided.ipp>
 #include <peerbus/collective/detail/doubling.ipp>
+#include <peerbus/collective/detail/enter_view.ipp>
 #include <peerbus/collective/detail/full_mesh.ipp>
 #include <peerbus/collective/detail/operands.ipp>
 #include <peerbus/collective/detail/page_exchange.ipp>

@@ -3,14 +3,17 @@
 // Predicts how long a dispatch and a combine take among many ranks, by running the library's own
 // code in a simulation of a platform. `ep_predict --help` lists the options; docs/simulation.md
 // says what the model has.
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <peerbus/moe/config.hpp>
+#include <peerbus/transport/simulated/links.hpp>
 
 #include "aggregated.hpp"
 #include "bounds.hpp"
@@ -18,7 +21,9 @@
 #include "model_check.hpp"
 #include "platform_file.hpp"
 #include "prediction.hpp"
+#include "referee.hpp"
 #include "report.hpp"
+#include "simgrid_links.hpp"
 
 namespace {
 
@@ -34,6 +39,8 @@ struct options {
   load batch;
   bool has_arrival = false;  ///< whether the command line replaces the file's
   std::string model = "fibres";
+  std::string engine = "ports";
+  std::size_t streams = 4;
   std::size_t samples = 0;
   bool check = false;
   std::string trace;
@@ -43,6 +50,18 @@ struct options {
   bool residuals = false;
 };
 
+/// Refuses options that `with` does not have.
+class refusal {
+ public:
+  explicit refusal(std::string with) : with_{std::move(with)} {}
+  void operator()(const char* option, bool is_given) const {
+    if (is_given) programs::refuse(option, "given with " + with_ + ", which does not have it");
+  }
+
+ private:
+  std::string with_;
+};
+
 /// Refuses options that only the simulation of all ranks has.
 void refuse_of_models(const options& chosen) {
   if (chosen.model == "fibres" && !chosen.check) {
@@ -50,10 +69,8 @@ void refuse_of_models(const options& chosen) {
       programs::refuse("--samples", "given with --model fibres, expected aggregated or --check");
     return;
   }
-  const std::string with = chosen.check ? "--check" : "--model aggregated";
-  const auto refuse_with = [&](const char* option, bool is_given) {
-    if (is_given) programs::refuse(option, "given with " + with + ", which does not have it");
-  };
+  const refusal refuse_with{chosen.check ? "--check" : "--model aggregated"};
+  refuse_with("--engine", chosen.engine != "ports");
   refuse_with("--skew-us", chosen.batch.arrival.skew_us != 0);
   refuse_with("--straggler-share", chosen.batch.arrival.straggler_share != 0);
   refuse_with("--bounds", chosen.bounds);
@@ -61,6 +78,21 @@ void refuse_of_models(const options& chosen) {
   refuse_with("--trace", !chosen.trace.empty());
   refuse_with("--residuals", chosen.residuals);
   refuse_with("--csv", chosen.csv && chosen.check);
+}
+
+/// Refuses an engine that this program lacks, and options that only ports have.
+void refuse_of_engines(const options& chosen) {
+  if (chosen.engine == "ports") return;
+  if (!ep_predict::has_simgrid())
+    programs::refuse("--engine", chosen.engine +
+                                     " given, but this program was built without SimGrid "
+                                     "(Debian: libsimgrid-dev); install it and configure anew");
+  const refusal refuse_with{"--engine " + chosen.engine};
+  refuse_with("--bounds", chosen.bounds);
+  refuse_with("--advice", chosen.advice);
+  if (chosen.engine == "simgrid") return;
+  refuse_with("--trace", !chosen.trace.empty());
+  refuse_with("--residuals", chosen.residuals);
 }
 
 /// Refuses a command line whose options contradict each other.
@@ -76,6 +108,7 @@ void check(const options& chosen) {
   if (const auto found = ep_predict::complaint_about(batch.arrival); !found.empty())
     programs::refuse("arrival", found);
   refuse_of_models(chosen);
+  refuse_of_engines(chosen);
   if (!chosen.trace.empty() && (chosen.ranks.size() != 1 || chosen.tokens.size() != 1))
     programs::refuse("--trace", "given with several --ranks or --tokens, expected one of each");
   if (!chosen.trace.empty() && chosen.residuals)
@@ -106,6 +139,14 @@ std::optional<int> parse(int argc, char** argv, options& chosen) {
   line.add("--samples", chosen.samples,
            "ranks that the aggregated model computes; 0: all up to 2000, then fewer")
       .whole_number(0, 1'000'000);
+  line.add("--engine", chosen.engine,
+           "network: ports of the platform; SimGrid, whose flows share cards by max-min fairness; "
+           "or both, which are compared, and fail if flows that share nothing differ by over 5 %")
+      .one_of({"ports", "simgrid", "both"});
+  const auto streams =
+      line.add("--streams", chosen.streams,
+               "messages that a card sends at once in SimGrid; 0: all, which takes long")
+          .whole_number(0, 1 << 16);
   line.flag(
       "--check", chosen.check,
       "compare the aggregated model with the fibres, and fail if times differ by over 1 %, or over "
@@ -133,7 +174,11 @@ std::optional<int> parse(int argc, char** argv, options& chosen) {
   line.add("--trace", chosen.trace, "file for what all ranks do in virtual time, for Perfetto");
   line.flag("--residuals", chosen.residuals,
             "predict the published rows of the file instead of --ranks and the like, and compare");
-  const auto status = line.parse(argc, argv, [&] { check(chosen); });
+  const auto status = line.parse(argc, argv, [&] {
+    check(chosen);
+    if (streams.given() && chosen.engine == "ports")
+      programs::refuse("--streams", "given with --engine ports, expected simgrid or both");
+  });
   chosen.has_arrival = skew.given() || share.given();
   return status;
 }
@@ -151,10 +196,11 @@ void for_each_load(const options& chosen, const platform_file& given, Visit&& vi
     }
 }
 
-void predict_all(const options& chosen, const platform_file& given) {
-  ep_predict::print_header(chosen.batch, given, chosen.csv);
+void predict_all(const options& chosen, const platform_file& given,
+                 peerbus::simulated_links* links) {
+  ep_predict::print_header(chosen.batch, given, chosen.engine, chosen.csv);
   for_each_load(chosen, given, [&](const load& batch) {
-    const prediction found = predict(batch, given.own, given.platform, chosen.trace);
+    const prediction found = predict(batch, given.own, given.platform, chosen.trace, links);
     ep_predict::print_row(batch, found, chosen.csv);
     if (chosen.bounds) ep_predict::print_bounds(bounds_of(batch, given, found));
     if (chosen.advice) ep_predict::print_advice(advice_for(batch, given, found));
@@ -162,7 +208,7 @@ void predict_all(const options& chosen, const platform_file& given) {
 }
 
 void predict_all_aggregated(const options& chosen, const platform_file& given) {
-  ep_predict::print_header(chosen.batch, given, chosen.csv);
+  ep_predict::print_header(chosen.batch, given, chosen.engine, chosen.csv);
   for_each_load(chosen, given, [&](const load& batch) {
     ep_predict::print_row(
         batch, predict_aggregated(batch, given.own, given.platform, chosen.samples), chosen.csv);
@@ -177,6 +223,37 @@ bool check_all(const options& chosen, const platform_file& given) {
   return models.agrees();
 }
 
+/// Compares ports and links for all loads. Returns whether they agree.
+bool referee_all(const options& chosen, const platform_file& given,
+                 peerbus::simulated_links& links) {
+  ep_predict::referee compared{given, links, chosen.csv};
+  for_each_load(chosen, given, [&](const load& batch) { compared.compare(batch); });
+  return compared.agrees();
+}
+
+/// Does what the command line asks for, by `links` if they are not null. Returns the exit status.
+int run(const options& chosen, const platform_file& given, peerbus::simulated_links* links) {
+  if (chosen.check) return check_all(chosen, given) ? 0 : 1;
+  if (chosen.engine == "both") return referee_all(chosen, given, *links) ? 0 : 1;
+  if (chosen.residuals)
+    ep_predict::print_residuals(given, links);
+  else if (chosen.model == "aggregated")
+    predict_all_aggregated(chosen, given);
+  else
+    predict_all(chosen, given, links);
+  return 0;
+}
+
+/// Returns the most ranks of all loads.
+std::size_t most_ranks(const options& chosen, const platform_file& given) {
+  std::size_t most = 1;
+  if (chosen.residuals)
+    for (const auto& row : given.published) most = std::max(most, row.batch.ranks);
+  else
+    most = std::ranges::max(chosen.ranks);
+  return most;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -186,13 +263,12 @@ int main(int argc, char** argv) {
     const platform_file given = ep_predict::read_platform(chosen.platform);
     if (!chosen.residuals)  // Those of the file have been checked.
       for (const std::size_t ranks : chosen.ranks) ep_predict::check_ranks(given, ranks);
-    if (chosen.check) return check_all(chosen, given) ? 0 : 1;
-    if (chosen.residuals)
-      ep_predict::print_residuals(given);
-    else if (chosen.model == "aggregated")
-      predict_all_aggregated(chosen, given);
-    else
-      predict_all(chosen, given);
+    if (chosen.engine == "ports") return run(chosen, given, nullptr);
+    int status = 1;
+    ep_predict::with_simgrid(
+        given.platform, most_ranks(chosen, given), chosen.streams,
+        [&](peerbus::simulated_links& links) { status = run(chosen, given, &links); });
+    return status;
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "ep_predict: %s\n", problem.what());
     return 1;

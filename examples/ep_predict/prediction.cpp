@@ -97,7 +97,7 @@ times summary_of(const std::vector<std::vector<double>>& by_round) {
 }
 
 prediction predict(const load& batch, const work& own, const peerbus::simulated_platform& platform,
-                   const std::string& trace) {
+                   const std::string& trace, peerbus::simulated_links* links) {
   if (const auto found = complaint_about(batch); !found.empty()) throw std::runtime_error{found};
   if (const auto found = complaint_about(batch.arrival); !found.empty())
     throw std::runtime_error{found};
@@ -109,6 +109,7 @@ prediction predict(const load& batch, const work& own, const peerbus::simulated_
   all.pause = longest_barrier(platform);
   peerbus::simulation_options options;
   options.platform = platform;
+  options.links = links;
   options.seed = batch.seed;
   sized_row::format = format_of(batch);
   // Where something else than rows is as long as a row, all is carried: ranks read the rest.

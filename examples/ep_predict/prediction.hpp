@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <peerbus/transport/simulated/links.hpp>
 #include <peerbus/transport/simulated/platform.hpp>
 
 #include "load.hpp"
@@ -40,10 +41,12 @@ struct prediction {
 
 /// Runs the rounds. All ranks begin at once, except for what `batch.arrival` says. If `trace` is
 /// not empty, writes what all ranks did to this file, which Perfetto opens; its times are virtual.
+/// If `links` is not null, they carry messages instead of the platform's ports.
 /// Throws: `peerbus::error`, or std::runtime_error if the batch is impossible, if a rank failed,
 /// which it has printed, or if the file cannot be written.
 [[nodiscard]] prediction predict(const load& batch, const work& own,
                                  const peerbus::simulated_platform& platform,
-                                 const std::string& trace = {});
+                                 const std::string& trace = {},
+                                 peerbus::simulated_links* links = nullptr);
 
 }  // namespace ep_predict

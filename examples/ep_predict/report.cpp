@@ -41,7 +41,8 @@ void print_operation(const char* operation, const load& batch, const times& foun
 
 }  // namespace
 
-void print_header(const load& batch, const platform_file& given, bool csv) {
+void print_header(const load& batch, const platform_file& given, const std::string& engine,
+                  bool csv) {
   if (csv) {
     std::puts(
         "operation,ranks,tokens,hidden,top_k,experts,dtype,layout,latency_us,mean_us,min_us,max_us,"
@@ -49,9 +50,10 @@ void print_header(const load& batch, const platform_file& given, bool csv) {
     return;
   }
   std::printf(
-      "%s, %s rows, layout %s; microseconds over ranks and rounds, slowest: the median over rounds "
+      "%s, %s rows, layout %s; by %s, microseconds over ranks and rounds, slowest: the median over "
+      "rounds "
       "of the slowest rank; bytes and messages that a rank sends in a round; MiB of its window\n",
-      given.platform.name.c_str(), batch.codec.c_str(), batch.layout.c_str());
+      given.platform.name.c_str(), batch.codec.c_str(), batch.layout.c_str(), engine.c_str());
   std::printf("%6s %7s %-9s %9s %9s %9s %9s %9s %9s %12s %9s %8s\n", "ranks", "tokens", "operation",
               "median", "mean", "min", "max", "p99", "slowest", "bytes", "messages", "window");
 }
@@ -86,13 +88,13 @@ void print_advice(const std::vector<std::string>& lines) {
   std::fflush(stdout);
 }
 
-void print_residuals(const platform_file& given) {
+void print_residuals(const platform_file& given, peerbus::simulated_links* links) {
   std::printf("%s; microseconds\n", given.platform.name.c_str());
   for (const std::string& source : given.sources) std::printf("  %s\n", source.c_str());
   std::printf("%6s %-6s %-9s %-9s %10s %10s %10s  %s\n", "ranks", "codec", "operation", "statistic",
               "published", "simulated", "off by", "chosen with it in sight");
   for (const published_row& row : given.published) {
-    const prediction found = predict(row.batch, given.own, given.platform);
+    const prediction found = predict(row.batch, given.own, given.platform, {}, links);
     for (const published_time& published : row.times) {
       const double simulated = time_of(found, published);
       std::printf("%6zu %-6s %-9s %-9s %10.1f %10.1f %+8.1f %%  %s\n", row.batch.ranks,

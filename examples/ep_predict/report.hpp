@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <peerbus/transport/simulated/links.hpp>
+
 #include "aggregated.hpp"
 #include "bounds.hpp"
 #include "platform_file.hpp"
@@ -11,8 +13,9 @@
 
 namespace ep_predict {
 
-/// Prints what the columns of `print_row` are.
-void print_header(const load& batch, const platform_file& given, bool csv);
+/// Prints what the columns of `print_row` are. `engine` carries messages, such as "ports".
+void print_header(const load& batch, const platform_file& given, const std::string& engine,
+                  bool csv);
 
 /// Prints a prediction: a line for each of its two operations.
 void print_row(const load& batch, const prediction& found, bool csv);
@@ -24,8 +27,9 @@ void print_flags(const load& batch, const flag_words& flags);
 void print_bounds(const std::vector<bound>& bounds);
 void print_advice(const std::vector<std::string>& lines);
 
-/// Prints the sources of a file, then the published times with what is predicted for them.
+/// Prints the sources of a file, then the published times with what is predicted for them, by
+/// `links` if they are not null.
 /// Throws: as `predict`.
-void print_residuals(const platform_file& given);
+void print_residuals(const platform_file& given, peerbus::simulated_links* links);
 
 }  // namespace ep_predict

@@ -22,6 +22,7 @@
 #include <peerbus/transport/traffic_class.hpp>
 
 #include "support/ranks.hpp"
+#include "support/repetitions.hpp"
 #include "support/tally.hpp"
 
 // What transports do that keep the classes of traffic apart.
@@ -110,7 +111,7 @@ void check_streaming_thread(std::size_t bytes = mib / 2 + 8) {
         test::expect_ok(bulk.wait(signal_id{1}, round, soon(), peer), "wait to go on");
       }
     }};
-    for (std::uint64_t n = 1; n <= 2000; ++n) {
+    for (std::uint64_t n = 1; n <= test::repetitions(2000); ++n) {
       test::expect_ok(quick.signal(peer, first_signal, n), "a signal");
       test::expect_ok(quick.wait(first_signal, n, soon(), peer), "a wait");
     }
@@ -122,9 +123,9 @@ void check_streaming_thread(std::size_t bytes = mib / 2 + 8) {
 
 /// A rank that waits for latency traffic moves bulk traffic too.
 template <class Group>
-void check_bulk_in_latency_waits() {
-  const auto body = [](auto& comm) {
-    auto bulk = comm.make_window({.bytes = 8 * mib, .signals = 1, .traffic = traffic_class::bulk});
+void check_bulk_in_latency_waits(std::size_t bytes = 8 * mib) {
+  const auto body = [bytes](auto& comm) {
+    auto bulk = comm.make_window({.bytes = bytes, .signals = 1, .traffic = traffic_class::bulk});
     auto quick = comm.make_window(64, 1);
     const rank_id peer = other_than(comm.rank());
     // Rank 0 sends and rank 1 receives within waits for a signal that comes after all is there.

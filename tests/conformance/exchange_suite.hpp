@@ -28,6 +28,7 @@
 #include "support/exchange_check.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
+#include "support/repetitions.hpp"
 
 /// Dispatch and combine against the oracle, for any group of ranks (see support/ranks.hpp).
 namespace conformance {
@@ -145,7 +146,7 @@ std::uint64_t run_case(Communicator& comm, const exchange_case& one, const Layou
 /// case.
 template <class Group, class Codec>
 void check_exchanges(std::span<const exchange_case> cases, std::size_t ranks,
-                     std::size_t rounds = 3) {
+                     std::size_t rounds = test::rounds(3)) {
   CAPTURE(ranks);
   CAPTURE(Codec::name);
   const int worst_status = Group::run(ranks, [&](auto& comm) {
@@ -157,7 +158,8 @@ void check_exchanges(std::span<const exchange_case> cases, std::size_t ranks,
 
 /// One case, as `check_exchanges`.
 template <class Group, class Codec>
-void check_exchange(const exchange_case& one, std::size_t ranks, std::size_t rounds = 3) {
+void check_exchange(const exchange_case& one, std::size_t ranks,
+                    std::size_t rounds = test::rounds(3)) {
   check_exchanges<Group, Codec>({&one, 1}, ranks, rounds);
 }
 
@@ -234,8 +236,8 @@ void check_interleaved(std::size_t ranks) {
   CHECK(worst_status == 0);
 }
 
-/// The same input twenty times gives the same bytes, whatever was done in between, by streaming and
-/// by plain stores.
+/// The same input again and again gives the same bytes, whatever was done in between, by streaming
+/// and by plain stores.
 template <class Group, class Codec, class Layout = peerbus::moe::compact>
 void check_repeatable(std::size_t ranks, const Layout& layout = {},
                       peerbus::moe::outputs_at outputs = peerbus::moe::outputs_at::expert) {
@@ -257,7 +259,7 @@ void check_repeatable(std::size_t ranks, const Layout& layout = {},
     decltype(moe) streaming{comm, streaming_config, oracle::codec_of<Codec>::make(), layout};
     const auto same = make_scenario(one, comm.size(), 5);
     std::uint64_t first = 0;
-    for (std::uint64_t i = 0; i < 20; ++i) {
+    for (std::uint64_t i = 0; i < test::repetitions(20, 4); ++i) {
       auto& judged = i % 2 == 0 ? moe : streaming;
       const std::uint64_t hashed = test::check_round(judged, same, comm.rank(), layout);
       if (i == 0) first = hashed;

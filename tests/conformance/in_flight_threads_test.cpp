@@ -22,10 +22,6 @@ using peerbus::moe::outputs_at;
 using direct = test::threads_over<peerbus::loopback>;
 using staged = test::threads_over<test::indirect<peerbus::loopback>>;
 
-/// AddressSanitizer's build takes all the steps; ThreadSanitizer sees the same pairs of accesses in
-/// a third.
-constexpr std::size_t steps(std::size_t all) { return test::has_thread_sanitizer ? all / 3 : all; }
-
 }  // namespace
 
 TEST_CASE_TEMPLATE("batches in flight, in orders that somebody would choose", Group, direct,
@@ -36,23 +32,22 @@ TEST_CASE_TEMPLATE("batches in flight, in orders that somebody would choose", Gr
 
 TEST_CASE_TEMPLATE("batches in flight, in orders that nobody would choose", Group, direct, staged) {
   for (const std::size_t n : {1U, 2U, 3U, 4U})
-    conformance::check_random_orders<Group, int8_per_token>(n, steps(300), 4);
-  conformance::check_random_orders<Group, int8_per_token>(8, steps(150), 1);
+    conformance::check_random_orders<Group, int8_per_token>(n, 300, 4);
+  conformance::check_random_orders<Group, int8_per_token>(8, 150, 1);
 }
 
 TEST_CASE_TEMPLATE("batches in flight in slots", Layout, peerbus::moe::slots,
                    peerbus::moe::expert_slots) {
   for (const std::size_t n : {2U, 3U}) {
-    conformance::check_random_orders<direct, int8_per_token, Layout>(n, steps(200), 3);
-    conformance::check_random_orders<staged, int8_per_token, Layout>(n, steps(200), 3);
+    conformance::check_random_orders<direct, int8_per_token, Layout>(n, 200, 3);
+    conformance::check_random_orders<staged, int8_per_token, Layout>(n, 200, 3);
   }
-  conformance::check_random_orders<direct, int8_per_token, Layout>(3, steps(200), 2,
-                                                                   outputs_at::home);
+  conformance::check_random_orders<direct, int8_per_token, Layout>(3, 200, 2, outputs_at::home);
 }
 
 TEST_CASE("the same with outputs at home") {
   for (const std::size_t n : {1U, 3U, 4U})
-    conformance::check_random_orders<direct, int8_per_token>(n, steps(300), 2, outputs_at::home);
+    conformance::check_random_orders<direct, int8_per_token>(n, 300, 2, outputs_at::home);
 }
 
 }  // namespace in_flight_threads_test

@@ -23,6 +23,7 @@
 #include "support/indirect.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
+#include "support/repetitions.hpp"
 #include "support/two_level_check.hpp"
 
 namespace two_levels_test {
@@ -69,7 +70,7 @@ void check_all(std::span<const grid> grids_of) {
         peerbus::moe::two_level_exchange moe{comm, conformance::config_of(shape), relay::always,
                                              oracle::codec_of<Codec>::make(), Layout{}};
         test::expect(moe.chosen().relays, "two levels");
-        for (std::uint64_t seed = 0; seed < 3; ++seed)
+        for (std::uint64_t seed = 0; seed < test::rounds(3); ++seed)
           test::two_levels::check_round(moe, conformance::make_scenario(shape, comm.size(), seed),
                                         comm.rank());
       }

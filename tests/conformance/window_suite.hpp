@@ -32,6 +32,8 @@
 
 #include "support/bytes.hpp"
 #include "support/ranks.hpp"
+#include "support/repetitions.hpp"
+#include "support/sanitized.hpp"
 
 /// The numbered semantics of `transport`, through communicator and window, for any group of ranks.
 /// The upper half of each window is its owner's: sources and targets lie there, as not every
@@ -402,7 +404,7 @@ void check_stream(std::size_t ranks) {
     const signal_id empty{1};
     const rank_id next{(comm.rank().index() + 1) % comm.size()};
     const rank_id before{(comm.rank().index() + comm.size() - 1) % comm.size()};
-    for (std::uint64_t n = 1; n <= 400; ++n) {
+    for (std::uint64_t n = 1; n <= test::repetitions(400, 100); ++n) {
       const std::size_t slot = n % slots;
       if (n > slots) expect_ok(win.wait(empty, n - slots, soon(), next), "wait for a slot");
       const auto source = local.subspan((slots + slot) * words, words);
@@ -450,7 +452,7 @@ template <class Group>
 void check_fetch_add(std::size_t ranks) {
   CAPTURE(ranks);
   const int worst_status = Group::run(ranks, [](auto& comm) {
-    constexpr std::uint64_t each = 200;
+    constexpr std::uint64_t each = test::repetitions(200, 24);  // A multiple of 8.
     auto win = comm.make_window(8 + comm.size() * each, 1);
     std::uint64_t last = 0;
     for (std::uint64_t i = 0; i < each; ++i) {
@@ -628,7 +630,7 @@ void check_peer_signals(std::size_t ranks) {
   }                                                                                               \
   TEST_CASE_TEMPLATE("a barrier orders what came before it", Group, __VA_ARGS__) {                \
     for (const std::size_t n : test::sizes_for<Group>())                                          \
-      conformance::check_barrier<Group>(n, 300);                                                  \
+      conformance::check_barrier<Group>(n, test::repetitions(300));                               \
   }                                                                                               \
   TEST_CASE_TEMPLATE("fetch_add", Group, __VA_ARGS__) {                                           \
     for (const std::size_t n : test::sizes_for<Group>()) conformance::check_fetch_add<Group>(n);  \

@@ -27,7 +27,11 @@ TEST_CASE("all_ranks: each once, ascending") {
     std::vector<rank_id> seen;
     for (const rank_id rank : all_ranks{size}) seen.push_back(rank);
     REQUIRE(seen.size() == size);
-    for (std::size_t i = 0; i < size; ++i) CHECK(seen[i] == rank_id{i});
+    CHECK(all_ranks{size}.size() == size);
+    for (std::size_t i = 0; i < size; ++i) {
+      CHECK(seen[i] == rank_id{i});
+      CHECK(all_ranks{size}[i] == seen[i]);
+    }
   }
 }
 

@@ -19,6 +19,8 @@
 #include "support/logfmt.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
+#include "support/repetitions.hpp"
+#include "support/sanitized.hpp"
 
 /// What every transport must do, whatever the number of ranks.
 namespace low_latency_cases {
@@ -217,7 +219,7 @@ void check_in_flight(std::size_t ranks, std::size_t in_flight, bool zero_copy) {
                       });
 }
 
-/// Twenty times the same gives the same bytes, on two buffers, with dispatches that nobody
+/// The same again and again gives the same bytes, on two buffers, with dispatches that nobody
 /// combines in between, so that every batch set sees it.
 template <class Group>
 void check_repeats(std::size_t ranks) {
@@ -230,7 +232,7 @@ void check_repeats(std::size_t ranks) {
     deep_ep::buffer<typename Group::transport> other{comm};
     const std::size_t rank = comm.rank().index();
     std::uint64_t first = 0;
-    for (std::size_t i = 0; i < 20; ++i) {
+    for (std::size_t i = 0; i < test::repetitions(20, 6); ++i) {
       for (std::size_t dropped = 0; dropped < i % 3; ++dropped) {
         one_flight lost{buffer, from, rank, {}};
         lost.dispatch();

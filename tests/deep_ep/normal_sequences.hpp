@@ -20,6 +20,7 @@
 #include "deep_ep/normal_suite.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
+#include "support/repetitions.hpp"
 
 /// DeepEP's normal mode, for any group of ranks: calls in every order, and many of them.
 namespace normal {
@@ -376,13 +377,13 @@ void check_repeats(std::size_t ranks, std::size_t many) {
     std::vector<kept> old(1, kept{p, {}, first.handle, {}});
     old[0].remember(first.recv_x);
     const std::uint64_t expected = round_trip(buffer, p, rank, {});
-    for (std::uint64_t again = 0; again < 20; ++again) {
+    for (std::uint64_t again = 0; again < test::repetitions(20, 3); ++again) {
       const problem other = problem_for(some_models()[again % 3], comm.size(), again);
       static_cast<void>(dispatched(buffer, other, rank, {}));  // Never combined.
       test::expect_equal(round_trip(buffer, p, rank, {}), expected, "hash of repeat ", again);
     }
     static_cast<void>(combined(buffer, p, rank, {}, old[0].handle, old[0].recv_x()));
-    for (std::uint64_t n = 0; n < many; ++n) {
+    for (std::uint64_t n = 0; n < test::repetitions(many, 6); ++n) {
       const batch sizes = n % 3 == 0 ? batch::full : n % 3 == 1 ? batch::uneven : batch::one_rank;
       const problem small = problem_for({4, 16, 2, 2, pattern::holes, sizes}, comm.size(), n);
       static_cast<void>(round_trip(buffer, small, rank, {.biases = n % 2}));

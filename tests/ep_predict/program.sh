@@ -45,16 +45,54 @@ case $3 in
     ! "$program" "$platform" --model aggregated 2>"$folder/why" || fail "the aggregated model takes near_levels"
     grep -q "near_levels is 1, expected 0" "$folder/why" || fail "$(cat "$folder/why")"
     ;;
+  referee)
+    # What shares nothing agrees, or the status says so; behind an incast SimGrid's messages wait, and those of ports do not.
+    "$program" "$platform" --ranks 24 --tokens 8 --rounds 1 --engine both --csv --streams 1 >"$folder/both" ||
+      fail "status $?"
+    # off FLOWS: prints by how many percent SimGrid's median is longer than that of the ports
+    off() { awk -F, -v flows="$1" '$1 == flows { printf "%d\n", ($6 / $5 - 1) * 100 }' "$folder/both"; }
+    [ "$(awk -F, '$4 == "nothing"' "$folder/both" | wc -l)" = 2 ] || fail "$(cat "$folder/both")"
+    [ "$(off shift)" = 0 ] || fail "flows that share nothing are off by $(off shift) %"
+    [ "$(off "behind incast")" -gt 100 ] || fail "behind an incast: $(off "behind incast") %"
+    "$program" "$platform" --ranks 24 --tokens 8 --rounds 1 --engine both --csv --streams 0 >"$folder/both" ||
+      fail "status $?"
+    [ "$(off "behind incast")" -lt 0 ] || fail "behind an incast, with all streams: $(off "behind incast") %"
+    # A card of all ranks: a shift shares it.
+    sed 's/"card", "ranks": 1/"card", "ranks": 8/' "$platform" >"$folder/shared.json"
+    "$program" "$folder/shared.json" --ranks 24 --tokens 8 --rounds 1 --engine both --csv --streams 0 >"$folder/both" ||
+      fail "status $?"
+    [ "$(awk -F, '$4 == "nothing"' "$folder/both" | wc -l)" = 0 ] || fail "$(cat "$folder/both")"
+    [ "$(off shift)" -gt 30 ] || fail "a shift through shared cards: $(off shift) %"
+    # Numbers of ranks one after the other, late ranks, and equal times for equal seeds.
+    for file in first again; do
+      "$program" "$platform" --ranks 1,8,3 --tokens 4 --rounds 1 --engine simgrid --skew-us 50 --csv \
+        >"$folder/$file" || fail "status $?"
+    done
+    cmp "$folder/first" "$folder/again" || fail "equal seeds give different times"
+    [ "$(wc -l <"$folder/first")" = 7 ] || fail "$(cat "$folder/first")"
+    for wrong in "--engine ns3:expected ports, simgrid or both" \
+      "--engine simgrid --bounds:--bounds: given with --engine simgrid" \
+      "--engine both --residuals:--residuals: given with --engine both" \
+      "--engine simgrid --check:--engine: given with --check" "--streams 2:--streams: given with --engine ports"; do
+      # shellcheck disable=SC2086
+      ! "$program" "$platform" ${wrong%%:*} 2>"$folder/why" || fail "${wrong%%:*} is taken"
+      grep -qF -- "${wrong#*:}" "$folder/why" || fail "$(cat "$folder/why")"
+    done
+    ;;
+  no_referee)
+    ! "$program" "$platform" --engine simgrid 2>"$folder/why" || fail "--engine simgrid is taken"
+    grep -qF "built without SimGrid (Debian: libsimgrid-dev)" "$folder/why" || fail "$(cat "$folder/why")"
+    ;;
   calibrate)
-    # result TOKENS HIDDEN: writes a result of ep_bench whose times grow linearly with the tokens
+    # result TOKENS HIDDEN [FACTOR]: writes a result of ep_bench whose times grow linearly with the tokens, times FACTOR
     result() {
-      python3 - "$1" "$2" >"$folder/$1_$2.json" <<'end'
+      python3 - "$1" "$2" "${3:-1}" >"$folder/$1_$2.json" <<'end'
 import json, sys
-tokens, hidden = map(int, sys.argv[1:])
+tokens, hidden, factor = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 json.dump({"config": {"ranks": 2, "tokens": tokens, "hidden": hidden, "top_k": 8, "experts": 64, "codec": "int8",
                       "layout": "expert_slots", "transport": "ub", "outputs": "expert", "lanes": 1},
            "machine": {"cpu": "cpu"}, "limit": {"signal_one_way_ns": 100},
-           "dispatch_us": {"p50": 10 + 2 * tokens}, "combine_us": {"p50": 5 + 2.5 * tokens},
+           "dispatch_us": {"p50": factor * (10 + 2 * tokens)}, "combine_us": {"p50": factor * (5 + 2.5 * tokens)},
            "bytes": {"dispatch": 8 * tokens * (hidden + 12), "combine": 16 * tokens * hidden}}, sys.stdout)
 end
     }
@@ -63,6 +101,12 @@ end
     calibrate "$folder"/*_1024.json >"$folder/own.json" || fail "no platform"
     "$program" "$folder/own.json" --residuals >"$folder/residuals" || fail "status $?"
     [ "$(awk '/ predicted$/ && $7 > -2 && $7 < 2' "$folder/residuals" | wc -l)" = 2 ] ||
+      fail "$(cat "$folder/residuals")"
+    # Of three that fit, the one in the middle takes a fifth longer: each is off by a tenth of the mean.
+    result 1 2048 && result 2 2048 && result 4 2048 1.2 && result 8 2048 && result 16 2048
+    calibrate "$folder"/*_2048.json >"$folder/own.json" || fail "no platform"
+    "$program" "$folder/own.json" --residuals >"$folder/residuals" || fail "status $?"
+    [ "$(awk '/dispatch .*_ns/ && ($7 > 8 && $7 < 10 || $7 < -8 && $7 > -10)' "$folder/residuals" | wc -l)" = 3 ] ||
       fail "$(cat "$folder/residuals")"
     ! calibrate "$folder"/*.json 2>"$folder/why" >"$folder/own.json" || fail "other rows are taken"
     grep -q "hidden is .*, expected .* as in" "$folder/why" || fail "$(cat "$folder/why")"

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <initializer_list>
 #include <iterator>
@@ -389,6 +390,30 @@ TEST_CASE("a peer that computes for long") {
     }
     // Rank 1 looks at nothing until rank 0 is through: in a collective it would.
     while (gave_up.count() == 0) std::this_thread::yield();
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("a call that waits for a rank that computes leaves the core to others") {
+  const test::tally waits;
+  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+    communicator comm = over_fabric(boot);
+    auto win = comm.make_window(std::size_t{4} << 20U, 1);
+    comm.barrier();
+    if (comm.rank() == rank_id{0}) {
+      const std::clock_t since = std::clock();  // The core's time.
+      test::expect_ok(win.put(rank_id{1}, 0, win.local()), "put");
+      waits.add();
+      test::expect_ok(win.signal(rank_id{1}, signal_id{0}, 1), "a signal behind a put");
+      const std::clock_t spent = std::clock() - since;
+      test::expect(spent < CLOCKS_PER_SEC / 4, "it took ", spent * 1000 / CLOCKS_PER_SEC,
+                   " ms of the core");
+    } else {
+      while (waits.count() == 0) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds{600});  // Computes.
+      test::expect_ok(win.wait(signal_id{0}, 1, deadline::after(hang), rank_id{0}), "wait");
+    }
+    comm.barrier();
   });
   CHECK(worst_status == 0);
 }

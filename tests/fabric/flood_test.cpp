@@ -47,6 +47,15 @@ using std::chrono::seconds;
 
 using communicator = peerbus::communicator<any_transport>;
 
+/// A queue that is soon full, and a count of what was ever put into it.
+class counted : public peerbus::basic_fabric<> {
+ public:
+  explicit counted(bootstrap& boot) : basic_fabric{boot, {.queue_depth = 2}} {}
+  [[nodiscard]] std::uint32_t posted(rank_id peer) const noexcept {
+    return net()->to(peer).requests().count().posted();
+  }
+};
+
 constexpr seconds hang{20};
 
 /// Whether this process takes 2 ms to receive what a rank sends in much less.
@@ -130,6 +139,29 @@ TEST_CASE("a rank can send no more than the backlog to a rank that takes nothing
   check(true, backlog::most_bytes / backlog::write_weight, put);
   // A put that is to be confirmed keeps its place in the queue until the peer has taken it.
   check(false, peerbus::fabric_options{}.queue_depth, put);
+}
+
+TEST_CASE("what waits for room is sent once") {
+  constexpr std::uint32_t puts = 12;
+  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+    peerbus::communicator<counted> comm{counted{boot}};
+    auto win = comm.make_window(std::size_t{1} << 20U, 1);
+    comm.barrier();
+    if (comm.rank() == rank_id{0}) {
+      const std::uint32_t before = comm.bus().posted(rank_id{1});
+      for (std::uint32_t n = 0; n < puts; ++n)
+        test::expect_ok(win.put(rank_id{1}, 0, win.local()), "put");
+      test::expect_equal(comm.bus().posted(rank_id{1}) - before, puts, "requests");
+      test::expect_ok(win.signal(rank_id{1}, signal_id{0}, 1), "signal");
+    } else {
+      std::this_thread::sleep_for(milliseconds{100});  // Computes. Then it takes slowly.
+      while (win.wait(signal_id{0}, 1, deadline::after(milliseconds{0}), rank_id{0}) ==
+             errc::timed_out)
+        std::this_thread::sleep_for(milliseconds{4});
+    }
+    comm.barrier();
+  });
+  CHECK(worst_status == 0);
 }
 
 TEST_CASE("ranks that flood each other all go on, and nothing is lost when they leave at once") {

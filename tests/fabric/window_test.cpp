@@ -16,6 +16,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/transport/fabric.hpp>
+#include <peerbus/transport/fabric/connect.hpp>
 #include <peerbus/transport/refinements.hpp>
 
 #include "conformance/window_suite.hpp"
@@ -35,6 +36,23 @@ using fabric_test::plain;
 constexpr std::size_t all_sizes[] = {1, 2, 3, 4, 5, 8};
 constexpr std::size_t few_sizes[] = {1, 2, 3};
 }  // namespace
+
+TEST_CASE("of two ranks that connect one asks, and no rank asks more than half of the others") {
+  for (const std::size_t n : {1U, 2U, 3U, 4U, 7U, 8U, 64U}) {
+    CAPTURE(n);
+    for (const peerbus::rank_id rank : peerbus::all_ranks{n}) {
+      std::size_t asked = 0;
+      for (const peerbus::rank_id peer : peerbus::all_ranks{n}) {
+        CAPTURE(rank.index());
+        CAPTURE(peer.index());
+        const bool is_asked = peerbus::detail::ofi::asks(rank, peer, n);
+        CHECK((is_asked != peerbus::detail::ofi::asks(peer, rank, n)) == (rank != peer));
+        asked += is_asked ? 1 : 0;
+      }
+      CHECK(asked <= n / 2);
+    }
+  }
+}
 
 TEST_CASE("a fresh window is zero") {
   for (const std::size_t n : few_sizes) conformance::check_fresh_windows<plain>(n);

@@ -199,11 +199,8 @@ TEST_CASE("plans") {
 }
 
 TEST_CASE("plans that a seed makes up") {
-  const std::uint64_t first = test::number_from_environment("PEERBUS_SEED", 1);
   std::uint64_t batches = 0, kills = 0, arrivals = 0;
-  const std::uint64_t last = first + std::max<std::uint64_t>(1, test::soak_repetitions(4)) - 1;
-  for (std::uint64_t seed = first; seed <= last; ++seed) {
-    CAPTURE(seed);
+  test::for_each_seed("PEERBUS_PLANS", 4, [&](std::uint64_t seed) {
     oracle::random from{seed};
     const plan drawn = draw_plan(12, from);
     batches += play(drawn, seed, seed);
@@ -212,7 +209,7 @@ TEST_CASE("plans that a seed makes up") {
       for (const std::size_t rank : drawn[p].serve)
         arrivals += p != 0 && !plans::has(drawn[p - 1].serve, rank) ? 1U : 0U;
     }
-  }
+  });
   MESSAGE(batches, " batches, ", kills, " kills, ", arrivals, " ranks that came");
 }
 

@@ -15,7 +15,7 @@
 #include "moe/balance_loads.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
-#include "support/sanitized.hpp"
+#include "support/repetitions.hpp"
 
 namespace balance_test {
 

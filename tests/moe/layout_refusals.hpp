@@ -151,6 +151,12 @@ void check_bad_attachments(std::size_t ranks) {
           n, peerbus::moe::outputs_at::home);                                                 \
     }                                                                                         \
   }                                                                                           \
+  TEST_CASE_TEMPLATE("rows that a rank keeps", Group, __VA_ARGS__) {                          \
+    for (const std::size_t n : {1U, 3U}) {                                                    \
+      refusals::check_kept_rows<Group, peerbus::moe::compact>(n);                             \
+      refusals::check_kept_rows<Group, peerbus::moe::expert_slots>(n);                        \
+    }                                                                                         \
+  }                                                                                           \
   TEST_CASE_TEMPLATE("impossible configurations", Group, __VA_ARGS__) {                       \
     for (const std::size_t n : {1U, 2U, 3U}) refusals::check_bad_configurations<Group>(n);    \
   }                                                                                           \

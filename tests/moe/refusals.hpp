@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <exception>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -23,6 +25,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/kept_rows.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/routing.hpp>
 
@@ -264,6 +267,60 @@ void check_bad_combine(std::size_t ranks,
     }
     moe.reopen(got);  // And not combined.
     check_works(moe, comm.size(), comm.rank(), 77);
+  });
+  CHECK(worst_status == 0);
+}
+
+/// While a rank keeps the rows of a batch, all ranks refuse what would overwrite them: the dispatch
+/// that needs their memory and, in layouts with slots, the combine that gives them up.
+template <class Group, class Layout>
+void check_kept_rows(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    peerbus::moe::exchange moe{comm, config, peerbus::codec::bf16{}, Layout{}};
+    const arguments mine;
+    std::vector<bf16> out(mine.tokens.size());
+    const std::size_t last = comm.size() - 1;
+    const bool keeps = comm.rank().index() == last;
+    const auto refused = [&](std::string_view operation, auto&& call) {
+      for (int i = 0; i < 2; ++i)
+        test::expect_error(keeps ? errc::invalid_argument : errc::refused,
+                           {operation, keeps ? std::string{"was given"} : rank_text(last),
+                            "memory with the rows of dispatch 1, which exchange::keep still keeps"},
+                           call);
+    };
+    const auto dispatch = [&] { return moe.dispatch(mine.token_span(), mine.route()); };
+    const auto rows = dispatch();
+    std::optional<peerbus::moe::kept_rows> kept;
+    if (keeps) kept = moe.keep(rows);
+    const auto before = rows_area(moe);
+    refused("dispatch", dispatch);
+    comm.barrier();
+    test::expect(rows_area(moe) == before, "nothing to be written");
+    comm.barrier();
+    test::run_experts(rows);
+    const auto combine = [&] { moe.combine(rows, out); };
+    if (peerbus::moe::slot_layout<Layout>) {
+      refused("combine", combine);
+      kept.reset();
+      combine();
+      test::expect_error(errc::invalid_argument, {"keep", "dispatch 1, which is combined already"},
+                         [&] { static_cast<void>(moe.keep(rows)); });
+    } else {
+      combine();
+      refused("dispatch", dispatch);
+      std::optional other{std::move(kept)};
+      kept.reset();
+      refused("dispatch", dispatch);
+      other.reset();
+    }
+    const oracle::shape shape{comm.size(), config.experts, config.hidden, config.top_k};
+    const oracle::input input{3, mine.tokens, mine.experts, mine.weights};
+    test::check_combined(out, test::expected_of<peerbus::codec::bf16, Layout>(shape, input),
+                         config.hidden, 0);
+    check_works(moe, comm.size(), comm.rank(), 9);
+    test::expect_error(errc::invalid_argument, {"keep was given ticket 1"},
+                       [&] { static_cast<void>(moe.keep(rows)); });
   });
   CHECK(worst_status == 0);
 }

@@ -23,7 +23,7 @@
 #include <peerbus/core/text.hpp>
 
 #include "support/oracle.hpp"
-#include "support/sanitized.hpp"
+#include "support/repetitions.hpp"
 
 namespace reuse_model_test {
 

@@ -28,6 +28,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/kept_rows.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/relay.hpp>
@@ -323,6 +324,41 @@ TEST_CASE("two levels: bad input is refused on all ranks") {
     });
     CHECK(worst_status == 0);
   }
+}
+
+TEST_CASE("two levels: rows that a rank keeps") {
+  test::pretended = {2, false};
+  const int worst_status = threads::run(4, [](auto& comm) {
+    exchange_config small = config;
+    small.in_flight = 1;
+    two_levels moe{comm, small, relay::always};
+    const test::scenario from = scenario_of(comm.size(), 6);
+    const oracle::input& mine = from.inputs[comm.rank().index()];
+    std::vector<bf16> out(mine.tokens.size());
+    const auto dispatch = [&] { return moe.dispatch(mine.tokens, route_of(mine)); };
+    const auto rows = dispatch();
+    const rank_id keeper{1};
+    std::optional<peerbus::moe::kept_rows> kept;
+    if (comm.rank() == keeper) kept = moe.keep(rows);
+    const auto refuse = [&] {
+      expect_refused(comm.rank(), keeper, "memory with the rows of dispatch 1, which",
+                     [&] { static_cast<void>(dispatch()); });
+    };
+    refuse();
+    refuse();
+    kept.reset();
+    test::two_levels::check_round(moe, from, comm.rank());
+    peerbus::moe::exchange slots{comm,
+                                 [&] {
+                                   small.relay = relay::always;
+                                   return small;
+                                 }(),
+                                 int8_per_token{}, peerbus::moe::expert_slots{}};
+    const auto in_slots = slots.dispatch(mine.tokens, route_of(mine));
+    test::expect_error(errc::unsupported, {"keep: slots and relay"},
+                       [&] { static_cast<void>(slots.keep(in_slots)); });
+  });
+  CHECK(worst_status == 0);
 }
 
 TEST_CASE("two levels: a refused combine can be repeated") {

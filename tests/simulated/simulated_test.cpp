@@ -56,8 +56,8 @@ simulation_options two_nodes() {
 
 /// Returns when each receiver saw what each of `senders` puts to the rank `distance` further on,
 /// all of them from the same moment on, `bytes` long.
-std::vector<nanoseconds> times_of_puts(std::size_t senders, std::size_t distance,
-                                       std::size_t bytes) {
+std::vector<nanoseconds> times_of_puts(std::size_t senders, std::size_t distance, std::size_t bytes,
+                                       const simulation_options& options = two_nodes()) {
   std::vector<nanoseconds> seen(4);
   const int status = peerbus::run_simulated(
       4,
@@ -76,10 +76,49 @@ std::vector<nanoseconds> times_of_puts(std::size_t senders, std::size_t distance
           seen[me] = simulated::now() - start;
         }
       },
-      two_nodes());
+      options);
   CHECK(status == 0);
   return seen;
 }
+
+/// Links that carry each message for `span`, whatever else they carry, or up to three times as long
+/// by its number, so that messages overtake each other. They have 8 ranks at most.
+class fixed_links final : public peerbus::simulated_links {
+ public:
+  explicit fixed_links(nanoseconds span, std::uint32_t spans = 1) : span_{span}, spans_{spans} {}
+
+  void begin(std::size_t ranks) override {
+    if (ranks > 8) throw peerbus::error{errc::invalid_argument, "more than 8 ranks"};
+    latest_ = time{0};
+  }
+  void start(const message& started, time now) noexcept override {
+    is_misused |= !under_way_.empty() && now != latest_;
+    under_way_.push_back({now + span_ * (1 + started.number % spans_), started.number});
+  }
+  [[nodiscard]] time advance(time until, std::vector<std::uint32_t>& arrived) noexcept override {
+    is_misused |= under_way_.empty() || until < latest_;
+    const auto first = std::ranges::min_element(under_way_, {}, &flight::end);
+    latest_ = until;
+    if (is_broken || first->end > until) return until;
+    latest_ = first->end;
+    arrived.push_back(first->number);
+    under_way_.erase(first);
+    return latest_;
+  }
+
+  bool is_broken = false;   ///< nothing arrives
+  bool is_misused = false;  ///< a call was not as `simulated_links` says
+
+ private:
+  struct flight {
+    time end;
+    std::uint32_t number;
+  };
+  time span_;
+  std::uint32_t spans_;
+  time latest_{0};  ///< that `advance` returned
+  std::vector<flight> under_way_;
+};
 
 }  // namespace
 
@@ -213,6 +252,66 @@ TEST_CASE("the same seed gives the same times") {
   CHECK(ends_of_rounds(delayed(nanoseconds{5000}, 7)) == by_seed);
   CHECK(ends_of_rounds(delayed(nanoseconds{5000}, 8)) != by_seed);
   CHECK(by_seed != in_order);
+}
+
+TEST_CASE("links carry messages instead of ports") {
+  fixed_links links{nanoseconds{5000}};
+  simulation_options options = two_nodes();
+  options.links = &links;
+  // Two ranks that share a card do not wait for each other, nor does a message for its bytes.
+  for (const nanoseconds& seen : times_of_puts(2, 2, 99'992, options))
+    CHECK((seen == nanoseconds{0} || seen == nanoseconds{30 + 7 + 1000 + 5000}));
+  CHECK(times_of_puts(1, 1, 8, options)[1] == nanoseconds{30 + 7 + 100 + 5000});
+  const int status = peerbus::run_simulated(
+      2,
+      [](peerbus::bootstrap& boot) {
+        simulated bus{boot};
+        const auto until = deadline::after(std::chrono::minutes{1});
+        const auto win = bus.make_window({.bytes = 16, .signals = 1}, until);
+        if (boot.rank() != rank_id{0}) return;
+        const nanoseconds start = simulated::now();
+        test::expect_ok(bus.put(rank_id{1}, win, 0, bus.local(win).subspan(8)), "put");
+        test::expect_ok(bus.flush(rank_id{1}), "flush");
+        test::expect(simulated::now() - start == nanoseconds{30 + 100}, "sources are read");
+        test::expect_ok(bus.quiet(), "quiet");
+        test::expect(simulated::now() - start == nanoseconds{30 + 100 + 5000}, "it has arrived");
+      },
+      options);
+  CHECK(status == 0);
+}
+
+TEST_CASE("messages that overtake each other in links keep what the contract promises") {
+  fixed_links links{nanoseconds{2000}, 3};
+  simulation_options options;
+  options.links = &links;
+  const auto without_jitter = ends_of_rounds(options);
+  CHECK(ends_of_rounds(options) == without_jitter);
+  options.jitter = nanoseconds{5000};
+  CHECK(ends_of_rounds(options) != without_jitter);
+  CHECK(!links.is_misused);
+}
+
+TEST_CASE("links that lose all messages end waits, and those for too few ranks are refused") {
+  fixed_links links{nanoseconds{1}};
+  links.is_broken = true;
+  simulation_options options;
+  options.links = &links;
+  const int status = peerbus::run_simulated(
+      2,
+      [](peerbus::bootstrap& boot) {
+        simulated bus{boot};
+        const auto until = deadline::after(std::chrono::minutes{1});
+        const auto win = bus.make_window({.bytes = 0, .signals = 1}, until);
+        const rank_id peer{1 - boot.rank().index()};
+        test::expect_ok(bus.signal(peer, win, arrival, 1), "signal");
+        test::expect_code(bus.wait(win, arrival, 1, deadline::never(), {}), errc::timed_out,
+                          "wait");
+      },
+      options);
+  CHECK(status == 0);
+  test::expect_error(errc::invalid_argument, {"more than 8 ranks"}, [&options] {
+    static_cast<void>(peerbus::run_simulated(9, [](peerbus::bootstrap&) {}, options));
+  });
 }
 
 namespace {

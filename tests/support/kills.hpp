@@ -25,7 +25,6 @@
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/transport/any_transport.hpp>
-#include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/fault.hpp>
 
 #include "bootstrap/support.hpp"
@@ -173,10 +172,8 @@ void check(const episode& now) {
       test::expect(problem.code() == peerbus::errc::peer_dead, "peer_dead, not '", problem.what(),
                    "'");
     }
-    // libfabric may keep the socket of a peer that ends while the two connect.
-    const bool may_keep = !peerbus::direct_transport<Transport> && now.where == moment::set_up;
-    test::expect(test::open_files() <= files + (may_keep ? now.ranks : 0),
-                 "no more open files than the ", files, " before, not", test::list_open_files());
+    test::expect(test::open_files() <= files, "no more open files than the ", files, " before, not",
+                 test::list_open_files());
     told.add();
   });
   CHECK(worst_status == (now.what == trouble::failure ? 1 : 128 + SIGKILL));
@@ -187,18 +184,14 @@ void check(const episode& now) {
 /// Plays as many episodes as a soak has, or PEERBUS_KILLS, from the seed PEERBUS_SEED on.
 template <class Transport, class Start>
 void check_many(std::size_t most_ranks) {
-  const std::uint64_t first = test::number_from_environment("PEERBUS_SEED", 1);
-  const std::uint64_t count = test::number_from_environment(
-      "PEERBUS_KILLS", std::max<std::uint64_t>(1, test::soak_repetitions(28)));
-  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+  test::for_each_seed("PEERBUS_KILLS", 28, [most_ranks](std::uint64_t seed) {
     const auto now = episode::draw(seed, most_ranks);
-    CAPTURE(seed);
     CAPTURE(now.ranks);
     CAPTURE(now.victim.index());
     CAPTURE(static_cast<int>(now.where));
     CAPTURE(static_cast<int>(now.what));
     check<Transport, Start>(now);
-  }
+  });
 }
 
 }  // namespace kills

@@ -25,10 +25,6 @@ inline constexpr bool has_thread_sanitizer = false;
 #endif
 inline constexpr bool is_sanitized = has_address_sanitizer || has_thread_sanitizer;
 
-/// Returns how often a test repeats what it does: `all` times, or a tenth of it where a sanitizer
-/// makes each time slow. A sanitizer needs to see each line, and the other builds see each count.
-constexpr std::uint64_t repetitions(std::uint64_t all) { return is_sanitized ? all / 10 : all; }
-
 /// Returns the numbers of ranks, of `all`, with which this build tries a `Group`. Each is tried in
 /// one build at least: threads by AddressSanitizer, processes without a sanitizer. In the other
 /// build, where a rank is slow and ranks share few cores, those beyond 4 would take most of the

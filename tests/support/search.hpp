@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 
-#include "support/sanitized.hpp"
+#include <doctest/doctest.h>
+
+#include "support/repetitions.hpp"
 
 namespace test {
 
@@ -23,6 +26,19 @@ inline unsigned search_seconds() {
 /// in another one, and a tenth of it under a sanitizer.
 inline std::uint64_t soak_repetitions(std::uint64_t all) {
   return repetitions(all) * search_seconds() / 10;
+}
+
+/// Calls `play(seed)` for as many seeds as a soak of `all` has, or as `variable` of the environment
+/// says, from the seed PEERBUS_SEED on.
+template <class F>
+void for_each_seed(const char* variable, std::uint64_t all, F play) {
+  const std::uint64_t first = number_from_environment("PEERBUS_SEED", 1);
+  const std::uint64_t count =
+      number_from_environment(variable, std::max<std::uint64_t>(1, soak_repetitions(all)));
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    CAPTURE(seed);
+    play(seed);
+  }
 }
 
 }  // namespace test

@@ -160,7 +160,7 @@ TEST_CASE("a thread that streams beside a thread that dispatches") {
 }
 
 TEST_CASE("a rank that waits for latency traffic moves bulk traffic too") {
-  conformance::check_bulk_in_latency_waits<over<narrow>>();
+  conformance::check_bulk_in_latency_waits<over<narrow>>(1024 * kib);
 }
 
 TEST_CASE("a bulk signal wakes a rank that sleeps on the descriptor of its transport") {
@@ -172,7 +172,7 @@ TEST_CASE("ranks that disagree on the class of a window all learn who wants whic
 }
 
 TEST_CASE("a signal passes the bulk puts before it, most of which wait at their sender") {
-  conformance::check_signal_passes_bulk([](bootstrap& boot) { return narrow{boot}; }, 4096 * kib,
+  conformance::check_signal_passes_bulk([](bootstrap& boot) { return narrow{boot}; }, 1024 * kib,
                                         64 * kib);
 }
 

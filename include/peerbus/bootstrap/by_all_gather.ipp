@@ -11,6 +11,7 @@
 #include <peerbus/bootstrap/by_all_gather.hpp>
 #include <peerbus/bootstrap/detail/host_identity.hpp>
 #include <peerbus/bootstrap/detail/invitation.hpp>
+#include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
 

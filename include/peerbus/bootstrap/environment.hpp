@@ -3,8 +3,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <memory>
-#include <string>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/star_bootstrap.hpp>
@@ -16,17 +14,7 @@
 namespace peerbus {
 
 namespace detail {
-
-class awaited_members;
 struct met_ranks;
-
-/// Collective: makes the bootstrap of `count` processes of this host that meet at the place `name`,
-/// which no other group has, and of which the caller is `member`. If `members` tell that one of
-/// them has ended before it came, the call fails at once.
-/// Throws: `error` as the constructor of `environment_bootstrap`.
-std::unique_ptr<bootstrap> join_on_this_host(std::string name, rank_id member, std::size_t count,
-                                             deadline until, const awaited_members& members);
-
 }  // namespace detail
 
 /// A rank of a group of processes on this host that torchrun, mpirun, srun or a shell script

@@ -9,6 +9,11 @@
 
 namespace peerbus {
 
+namespace detail {
+/// The most ranks of a group that a launcher starts.
+inline constexpr std::size_t most_ranks = 65536;
+}  // namespace detail
+
 /// The place of a rank in a group that a launcher starts on one host, and the rendezvous point of
 /// the group.
 struct launch_settings {

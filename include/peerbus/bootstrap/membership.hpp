@@ -63,6 +63,9 @@ using membership_news [[deprecated("use membership_source")]] = membership_sourc
 namespace detail {
 /// The longest list of ranks in a message.
 inline constexpr std::size_t most_listed = 8;
+/// How long the exit of a process may be invisible after it has lost its connections. On a machine
+/// with many times more processes than cores, more than 300 ms were observed.
+inline constexpr std::chrono::milliseconds slowest_exit{1000};
 }  // namespace detail
 
 /// The states of a group's ranks: which ranks run, have left or have failed. Waiting operations

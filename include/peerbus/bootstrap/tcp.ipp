@@ -19,6 +19,7 @@
 #include <peerbus/bootstrap/detail/host_identity.hpp>
 #include <peerbus/bootstrap/detail/launch_variables.hpp>
 #include <peerbus/bootstrap/detail/meet_as_subgroup.hpp>
+#include <peerbus/bootstrap/detail/met_ranks.hpp>
 #include <peerbus/bootstrap/detail/offered_place.hpp>
 #include <peerbus/bootstrap/detail/rendezvous.hpp>
 #include <peerbus/bootstrap/detail/rendezvous_host.hpp>
@@ -33,7 +34,6 @@
 #include <peerbus/bootstrap/detail/tcp_mesh.hpp>
 #include <peerbus/bootstrap/detail/tcp_place.hpp>
 #include <peerbus/bootstrap/detail/tcp_rendezvous.hpp>
-#include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/bootstrap/tcp.hpp>

@@ -77,6 +77,17 @@ class channels {
   channels& operator=(const channels&) = delete;
   ~channels() = default;
 
+  /// Goes on in the present view of the communicator, in the memory that the channels have. The
+  /// members of the view call it when `continue_without_the_dead` has returned. Ranks keep their
+  /// numbers, and messages with ranks that are gone are refused. Messages that were under way are
+  /// given up, also those between their halves. `until` is the deadline; without it, the default
+  /// timeout applies.
+  /// Cost: one `rank_group::gather_in_view`, and three signals to each peer.
+  /// Throws: `error` invalid_argument if the channels are in this view already; poisoned if the
+  /// communicator has not gone on; peer_dead, on all members that live, which continue without the
+  /// dead and resume once more; timed_out, as on some alone; view_changed.
+  void resume(std::optional<deadline> until = std::nullopt);
+
   /// Returns the memory that channels between `ranks` ranks over `Transport` would have, without
   /// making them. `reach` matters if it is known at run time only (`any_transport`).
   template <transport Transport>
@@ -105,6 +116,7 @@ class channels {
 
   std::unique_ptr<detail::channel_memory> memory_;
   channel_options options_;
+  std::uint64_t view_;  // Of the communicator.
   std::uint64_t calls_ = 0;
   bool is_pending_ = false;  // Whether the latest call lacks its second half.
 };

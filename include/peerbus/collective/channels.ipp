@@ -5,6 +5,7 @@
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/collective/channels.hpp>
+#include <peerbus/collective/detail/enter_view.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
 
@@ -15,7 +16,19 @@ PEERBUS_INLINE channels::channels(rank_group& group, window_source make_window,
                                   deadline until)
     : memory_{(agree_on(group, options, map, until),
                detail::make_channel_memory(group, make_window, map, until))},
-      options_{options} {}
+      options_{options},
+      view_{group.view().number()} {}
+
+PEERBUS_INLINE void channels::resume(std::optional<deadline> until) {
+  rank_group& group = memory_->group();
+  std::uint64_t latest = memory_->latest();
+  const std::uint64_t view = detail::enter_view(group, "channels", view_, {&latest, 1}, until);
+  if (const errc code = memory_->go_on(latest); code != errc::ok)
+    group.fail(code, "resume of channels: a signal could not be raised");
+  ++calls_;  // No handle has this number.
+  is_pending_ = false;
+  view_ = view;
+}
 
 PEERBUS_INLINE void channels::agree_on(rank_group& group, const channel_options& options,
                                        const channel_map& map, deadline until) {

@@ -38,7 +38,9 @@ namespace peerbus::collective {
 ///
 /// A handle that is destroyed or replaced before `finish` gives the messages up, and neither waits
 /// nor accesses elements. It poisons the communicator: later operations throw poisoned with this
-/// reason. Peers that need more of this rank wait until their deadlines.
+/// reason. Peers that need more of this rank wait until their deadlines. If the communicator has
+/// gone on without ranks since the first half, the messages are given up already, and nothing is
+/// poisoned.
 ///
 /// Cost: no allocation; about 200 bytes in the handle.
 /// Threads: the halves may run on different threads, one after the other. The channels outlive the
@@ -67,8 +69,8 @@ class [[nodiscard]] pending_messages {
   /// Moves all that is left. Returns as `batch_send_recv` does. The handle is empty afterwards,
   /// also if this throws. `until` replaces the deadline of the first half. Without either, the
   /// default timeout of the communicator counts from the first wait on.
-  /// Throws: `error` invalid_argument on this rank alone if the handle is empty; else as
-  /// `batch_send_recv`.
+  /// Throws: `error` invalid_argument on this rank alone if the handle is empty; view_changed if
+  /// the communicator has gone on without ranks since; else as `batch_send_recv`.
   void finish(std::optional<deadline> until = std::nullopt);
 
  private:

@@ -89,8 +89,9 @@ struct team_options {
   bool may_reorder = false;
 };
 
-/// The ranks of a communicator with the memory that collective operations use. The operations are
-/// functions that take a team: `all_gather`, `all_reduce` and so on, each in a header of its own.
+/// The members of a communicator's view with the memory that collective operations use. The
+/// operations are functions that take a team: `all_gather`, `all_reduce` and so on, each in a
+/// header of its own.
 ///
 /// All ranks call the same operations of a team in the same order, with equal counts and types.
 /// A description of the call travels with the first bytes of each operation. Ranks whose calls
@@ -105,7 +106,7 @@ struct team_options {
 /// can also be done in halves, as `pending` says.
 ///
 /// Waits end with `error` timed_out at the deadline, peer_dead, or unreachable. The communicator is
-/// then poisoned, and outputs are undefined.
+/// then poisoned, and outputs are undefined. If it goes on without the dead, so does `resume`.
 ///
 /// Cost: over a direct transport each round costs a signal, and a cache line from each peer, in
 /// which the first 32 bytes of the payload lie. Over others it costs a signal to each peer. No
@@ -120,8 +121,9 @@ class team {
   /// The least size of a slice that a team accepts, in bytes.
   static constexpr std::size_t least_slice_bytes = 64;
 
-  /// Makes the team of all ranks of `comm`, which outlives it. Collective, with equal options.
-  /// `until` is the deadline; without it, the default timeout of `comm` applies.
+  /// Makes the team of the members of the present view of `comm`, which outlives it: of all ranks,
+  /// at first. Collective, with equal options. `until` is the deadline; without it, the default
+  /// timeout of `comm` applies.
   /// Cost: two agreements and one window.
   /// Throws, on all ranks: `error` mismatch if the options differ, invalid_argument if the scratch
   /// memory is too small for so many ranks, out_of_memory, timed_out, peer_dead, poisoned.
@@ -137,6 +139,17 @@ class team {
   team(const team&) = delete;
   team& operator=(const team&) = delete;
   ~team() = default;
+
+  /// Goes on in the present view of the communicator, in the memory that the team has. The members
+  /// of the view call it when `continue_without_the_dead` has returned, and number themselves anew
+  /// in the order of their ranks: `rank()`, `size()`, roots and the parts of operands are then
+  /// theirs. Operations that were under way are given up, also those between their halves, and what
+  /// was found by trial. `until` is the deadline; without it, the default timeout applies.
+  /// Cost: one `rank_group::gather_in_view`. Allocates before it communicates.
+  /// Throws: `error` invalid_argument if the team is in this view already; poisoned if the
+  /// communicator has not gone on; peer_dead, on all members that live, which continue without the
+  /// dead and resume once more; timed_out, as on some alone; view_changed; out_of_memory.
+  void resume(std::optional<deadline> until = std::nullopt);
 
   /// Returns the memory that a team of `ranks` ranks over `Transport` would have, without making
   /// it. `reach` matters if it is known at run time only (`any_transport`).
@@ -223,12 +236,16 @@ class team {
   static team_options filled_in(team_options options, page_access access, std::size_t ranks,
                                 bool shares_cores) noexcept;
 
+  /// Chooses algorithms for the present ranks.
+  [[nodiscard]] detail::algorithm_choice choose() const noexcept;
+
   /// Compares the options, filled in, with those of the other ranks, and returns them. Collective.
   static team_options agreed_options(const origin& comm, const team_options& given, deadline until);
 
   team_options options_;
   const void* windows_from_;  // The transport of the windows in which operands may lie.
   std::unique_ptr<detail::page_exchange> pages_;
+  std::uint64_t view_;  // Of the communicator.
   detail::timed_calls times_;
   detail::private_reads private_;
   team_shape shape_;

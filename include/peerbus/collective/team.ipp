@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
 #include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/collective/detail/enter_view.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
@@ -15,21 +17,43 @@ namespace peerbus::collective {
 PEERBUS_INLINE team::team(const origin& comm, const team_options& options, deadline until)
     : options_{agreed_options(comm, options, until)},
       windows_from_{comm.bus},
-      pages_{detail::make_page_exchange(comm.group, comm.boot, comm.access, comm.make_window,
-                                        map_over(comm.access, comm.group.size(), options_), until)},
+      pages_{detail::make_page_exchange(
+          comm.group, comm.boot, comm.access, comm.make_window,
+          map_over(comm.access, comm.group.view().members().size(), options_), until)},
+      view_{comm.group.view().number()},
       times_{*pages_},
       private_{*pages_, comm.boot.shares_cores(),
                comm.access == page_access::loads ? options_.private_bytes
                                                  : std::numeric_limits<std::size_t>::max()},
       shape_{map(), comm.access, std::max<std::size_t>(pages_->groups().ranks_per_group(), 1)},
-      choice_{shape_,
-              costs(),
-              {.forced = options_.algorithm,
-               .one_shot_bytes = options_.one_shot_bytes,
-               .may_reorder = options_.may_reorder,
-               .has_trials = comm.access == page_access::loads && !options_.one_shot_bytes &&
-                             options_.algorithm == algorithm::automatic &&
-                             !detail::has_costs_of(options_.costs, comm.access)}} {}
+      choice_{choose()} {}
+
+PEERBUS_INLINE detail::algorithm_choice team::choose() const noexcept {
+  const page_access access = shape_.access;
+  return {shape_,
+          costs(),
+          {.forced = options_.algorithm,
+           .one_shot_bytes = options_.one_shot_bytes,
+           .may_reorder = options_.may_reorder,
+           .has_trials = access == page_access::loads && !options_.one_shot_bytes &&
+                         options_.algorithm == algorithm::automatic &&
+                         !detail::has_costs_of(options_.costs, access)}};
+}
+
+PEERBUS_INLINE void team::resume(std::optional<deadline> until) {
+  auto members = pages_->members_of_view();
+  std::array latest{round_, calls_};
+  view_ = detail::enter_view(pages_->communicator(), "a team", view_, latest, until);
+  // Behind the pages and the handles of all earlier calls.
+  round_ = latest[0];
+  calls_ = latest[1] + 1;
+  pages_->go_on(std::move(members));
+  times_.forget();
+  private_.forget();
+  shape_.map = map();
+  choice_ = choose();
+  pending_.reset();
+}
 
 PEERBUS_INLINE shots_choice team::shots_for(std::size_t bytes) const noexcept {
   using need = detail::algorithm_choice::order_need;
@@ -54,7 +78,7 @@ PEERBUS_INLINE team_options team::filled_in(team_options options, page_access ac
 
 PEERBUS_INLINE team_options team::agreed_options(const origin& comm, const team_options& given,
                                                  deadline until) {
-  const std::size_t ranks = comm.group.size();
+  const std::size_t ranks = comm.group.view().members().size();
   team_options options = filled_in(given, comm.access, ranks, comm.boot.shares_cores());
   const team_map map = map_over(comm.access, ranks, options);
   std::optional<error> objection;

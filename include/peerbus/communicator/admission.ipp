@@ -157,13 +157,15 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> admission::meet(deadline until) {
   const auto members = group_->view().members();
   const auto has_ended = [&](rank_id place) {
     const rank_id slot = now->notice.slots[place.index()];
-    for (const rank_id member : members)
-      if (group_->boot().slot(member) == slot)
-        return group_->members()->state(member) != rank_state::running;
-    std::size_t link = 0;  // Links are in the order of their slots.
-    for (std::size_t lower = 0; lower < slot.index(); ++lower)
-      link += now->joining[lower] ? 1U : 0U;
-    return now->links[link].has_ended();
+    const auto joins = now->joining.begin() + static_cast<std::ptrdiff_t>(slot.index());
+    if (*joins) {  // Links are in the order of their slots.
+      const auto link = static_cast<std::size_t>(std::count(now->joining.begin(), joins, true));
+      return now->links[link].has_ended();
+    }
+    const auto member = std::find_if(members.begin(), members.end(), [&](rank_id rank) {
+      return group_->boot().slot(rank) == slot;
+    });
+    return group_->members()->state(*member) != rank_state::running;
   };
   return now->notice.meet(*way_, group_->boot().slot(group_->rank()), capacity(),
                           detail::awaited_members{has_ended}, until);

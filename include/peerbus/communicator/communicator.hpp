@@ -91,12 +91,12 @@ class communicator : public rank_group {
   /// the view stays as it is. Other communicators on the same bootstrap go on too, before their
   /// next operation.
   ///
-  /// In the new view `barrier`, `make_window`, `agree` and windows work as before, and exchanges
-  /// that are resumed (`moe::exchange::resume`) or made anew. Teams and channels throw
-  /// view_changed: make them on a communicator over `survivors` (communicator/survivors.hpp). The
-  /// part of a rank that is gone stays in windows made before, and is memory that nobody shares in
-  /// later ones. That needs a transport by which every rank reaches the memory of all
-  /// (`peer_reach::all`), and a bootstrap that `can_go_on`.
+  /// In the new view `barrier`, `make_window`, `agree` and windows work as before, and exchanges,
+  /// teams and channels that are resumed (`moe::exchange::resume`, `collective::team::resume`) or
+  /// made anew. Until then those throw view_changed. The part of a rank that is gone stays in
+  /// windows made before, and is memory that nobody shares in later ones. That needs a transport by
+  /// which every rank reaches the memory of all (`peer_reach::all`), and a bootstrap that
+  /// `can_go_on`.
   ///
   /// Over other transports a bootstrap with `messages` is needed, such as a `tcp_bootstrap` whose
   /// `tcp_settings::mesh` is set. Then the ranks only agree on the view: of this communicator, and

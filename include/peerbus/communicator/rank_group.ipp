@@ -48,10 +48,10 @@ PEERBUS_INLINE void rank_group::spread_peers(std::span<const rank_id> near) {
   std::size_t below = 0;
   for (std::size_t i = rank().index(); !is_far(rank_id{(i + size() - 1) % size()}); ++below)
     i = (i + size() - 1) % size();
-  const auto first = far.begin() + static_cast<std::ptrdiff_t>(below % far.size());
+  std::rotate(far.begin(), far.begin() + static_cast<std::ptrdiff_t>(below % far.size()),
+              far.end());
   std::erase_if(peers_, is_far);
-  peers_.insert(peers_.end(), first, far.end());
-  peers_.insert(peers_.end(), far.begin(), first);
+  peers_.insert(peers_.end(), far.begin(), far.end());
 }
 
 PEERBUS_INLINE void rank_group::agree(std::string_view doing, std::span<const declared> values,

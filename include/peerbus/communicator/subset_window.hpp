@@ -25,7 +25,7 @@ namespace peerbus::detail {
 class subset_window final : public any_window {
  public:
   /// Takes the window `whole` of all ranks. `subset` outlives it.
-  subset_window(subset_group& subset, std::unique_ptr<any_window> whole)
+  subset_window(subset_group& subset, std::shared_ptr<any_window> whole)
       : any_window{subset, false}, subset_{&subset}, whole_{std::move(whole)} {
     for (const rank_id rank : subset.ranks()) set_part(rank, whole_->part(subset.in_whole(rank)));
   }
@@ -79,7 +79,7 @@ class subset_window final : public any_window {
   [[nodiscard]] rank_id in_whole(rank_id rank) const noexcept { return subset_->in_whole(rank); }
 
   subset_group* subset_;
-  std::unique_ptr<any_window> whole_;
+  std::shared_ptr<any_window> whole_;
 };
 
 }  // namespace peerbus::detail

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include <peerbus/bootstrap/detail/awaited_members.hpp>
-#include <peerbus/bootstrap/detail/offered_place.hpp>
-#include <peerbus/bootstrap/environment.hpp>
+#include <peerbus/bootstrap/detail/met_ranks.hpp>
+#include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/communicator/survivors.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>

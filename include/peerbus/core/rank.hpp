@@ -61,6 +61,12 @@ class all_ranks {
   [[nodiscard]] constexpr iterator begin() const noexcept { return iterator{0}; }
   [[nodiscard]] constexpr iterator end() const noexcept { return iterator{size_}; }
   ///@}
+  /// Returns the number of ranks.
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
+  /// Returns rank `index`, which is below `size()`.
+  [[nodiscard]] constexpr rank_id operator[](std::size_t index) const noexcept {
+    return rank_id{index};
+  }
 
  private:
   std::size_t size_;

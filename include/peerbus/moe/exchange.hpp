@@ -16,6 +16,7 @@
 #include <peerbus/communicator/window.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
 #include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
@@ -27,6 +28,7 @@
 #include <peerbus/moe/engine/relay_engine.hpp>
 #include <peerbus/moe/engine/reporting_engine.hpp>
 #include <peerbus/moe/expert_map.hpp>
+#include <peerbus/moe/kept_rows.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/path/row_path_over.hpp>
@@ -185,6 +187,15 @@ class exchange {
     return {set, parts_->batches.at(ticket.number).experts(set)};
   }
 
+  /// Keeps the rows of a batch from being overwritten as long as the result lives, for readers that
+  /// may be late: what would overwrite them is then refused on all ranks (`kept_rows`).
+  /// Cost: an atomic addition.
+  /// Throws: `error` invalid_argument unless `rows` are of the latest `in_flight` dispatches and,
+  /// in layouts with slots, not combined; unsupported in these layouts with relay.
+  [[nodiscard]] kept_rows keep(const received_type& rows) {
+    return kept_rows{engine().keepers(rows.ticket())};
+  }
+
   /// Returns the note that `source` gave to the batch `ticket`: [note_bytes / sizeof(T)], aligned
   /// to 8 bytes, or empty if it gave none. Valid until this rank has called `dispatch_send` or
   /// `dispatch` `in_flight` more times, refused calls included.
@@ -259,7 +270,8 @@ class exchange {
   /// Throws: `error` invalid_argument if the exchange is in that view already; unsupported with
   /// relay; peer_dead, timed_out, poisoned.
   completed_batches resume(const resume_options& options = {}) {
-    return engine().resume(options.lost, deadline_of(options));
+    if (relay_) throw error{errc::unsupported, "resume: expected an exchange that does not relay"};
+    return parts_->core.resume(options.lost, deadline_of(options));
   }
 
   /// Gives the experts other places, between two batches: `physical_to_logical` as in
@@ -356,11 +368,13 @@ class exchange {
   exchange_config config_;
   [[no_unique_address]] Codec codec_;
   relay_choice chosen_;
-  std::unique_ptr<detail::relay_ranks> ranks_;         ///< null without relay
+  // Shared pointers destroy by a function that `make_levels` gives them, so that no program over a
+  // transport without far ranks contains the relay: it would be reached from this destructor.
+  std::shared_ptr<detail::relay_ranks> ranks_;         ///< null without relay
   any_window_over<Transport>* window_ = nullptr;       ///< that of `parts_`, of all ranks
   std::unique_ptr<detail::exchange_parts> parts_;      ///< with relay of the near level
   std::unique_ptr<detail::exchange_parts> far_;        ///< null without relay
-  std::unique_ptr<detail::relay_engine> relay_;        ///< null without relay
+  std::shared_ptr<detail::relay_engine> relay_;        ///< null without relay
   std::optional<detail::reporting_engine> reporting_;  ///< empty without listeners
   detail::exchange_engine* engine_ = nullptr;
   std::vector<views> rows_;               ///< for each batch set

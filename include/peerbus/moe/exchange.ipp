@@ -239,7 +239,11 @@ template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::install_experts(
     std::span<const std::uint32_t> physical_to_logical, const replica_choice& replicas,
     std::optional<deadline> until) {
-  engine().install_experts(physical_to_logical, replicas, until.value_or(comm_.default_deadline()));
+  const deadline limit = until.value_or(comm_.default_deadline());
+  if constexpr (partly_direct_transport<Transport>) {
+    if (relay_) relay_->install_experts(physical_to_logical, replicas, limit);
+  }
+  if (!relay_) parts_->core.install_experts(physical_to_logical, replicas, limit);
   config_.replicas.policy = replicas.policy;
   for (views& each : rows_) each.forget();
 }

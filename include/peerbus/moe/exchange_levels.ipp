@@ -27,7 +27,7 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
   far_needs.sums_are_f32 = config_.relay_sums == relay_sums::f32;
   constexpr row_path_memory near_needs{.outputs_may_be_home = false, .hands_on = true};
   ranks_ = comm_.on_all_ranks("the levels of an exchange", until, [&] {
-    return std::make_unique<detail::relay_ranks>(comm_, comm_.bus().boot(), config_, groups,
+    return std::make_shared<detail::relay_ranks>(comm_, comm_.bus().boot(), config_, groups,
                                                  layout_by_rank<Layout>);
   });
   const std::size_t per_core = detail::ranks_per_core(comm_.bus().boot());
@@ -101,7 +101,7 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
         make_views(near, near_geometry, parts);
         parts.batches.router().map().rename(ranks_->near_experts(ranks_->router.map()));
         parts.batches.hand_on(comm_.size(), config_.max_tokens);
-        relay_ = std::make_unique<detail::relay_engine>(
+        relay_ = std::make_shared<detail::relay_engine>(
             this, comm_, config_, groups, *ranks_,
             detail::relay_engine::level{ranks_->far, *far_, ranks_->far_physical},
             detail::relay_engine::level{ranks_->near, parts,

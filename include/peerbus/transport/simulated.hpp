@@ -40,9 +40,10 @@ template <rank_function F>
   return detail::run_as_fibres(n, detail::returning_status(f), options);
 }
 
-/// Connects the ranks of `run_simulated` by a network that is a cost model (`simulated_platform`),
-/// in virtual time. What is built on transports runs on it unchanged, so that times of many ranks
-/// can be predicted and bad orders searched for: docs/simulation.md.
+/// Connects the ranks of `run_simulated` by a network that is a cost model (`simulated_platform`,
+/// or `simulated_links` in place of its ports), in virtual time. What is built on transports runs
+/// on it unchanged, so that times of many ranks can be predicted and bad orders searched for:
+/// docs/simulation.md.
 ///
 /// Completion: as over a network. A put reads its source when its first byte arrives at the peer,
 /// which is when `flush` lets it go, and writes at the peer when its last byte has arrived.

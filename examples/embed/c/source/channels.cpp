@@ -116,6 +116,7 @@ peerbus_code peerbus_channels_create(peerbus_comm* comm, const peerbus_channel_o
   return guarded([&] {
     require_result(channels, "channels");
     const auto& members = usable(comm, "communicator").members;
+    members->comm.require_healthy("channels_create");  // As `peerbus_team_create`.
     const auto given = read_options(options, "options");
     peerbus::collective::channel_options wanted;
     if (given.scratch_bytes != 0) wanted.scratch_bytes = given.scratch_bytes;

@@ -41,6 +41,8 @@ peerbus_code peerbus_team_create(peerbus_comm* comm, const peerbus_team_options*
   return guarded([&] {
     require_result(team, "team");
     const auto& members = usable(comm, "communicator").members;
+    // Its ranks would not be those of the communicator.
+    members->comm.require_healthy("team_create");
     const auto given =
         read_options(options, "options", offsetof(peerbus_team_options, window_bytes));
     peerbus::collective::team_options wanted;

@@ -16,8 +16,6 @@
 
 namespace peerbus::detail {
 
-inline constexpr std::size_t most_ranks = 65536;
-
 /// The variables by which one launcher gives a process its place. Null if it has no such variable.
 struct launcher_names {
   const char* rank;

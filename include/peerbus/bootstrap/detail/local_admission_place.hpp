@@ -8,7 +8,7 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/admission_place.hpp>
 #include <peerbus/bootstrap/detail/local_rendezvous.hpp>
-#include <peerbus/bootstrap/environment.hpp>
+#include <peerbus/bootstrap/detail/met_ranks.hpp>
 #include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>

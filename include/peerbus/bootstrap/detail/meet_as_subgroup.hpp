@@ -17,10 +17,9 @@
 
 namespace peerbus::detail {
 
-/// Describes which ranks of `group` have ended. Waits up to a second until one has, because the
-/// news of it may come a moment after the end of a connection.
+/// Describes which ranks of `group` have ended. Waits until one has, for `slowest_exit` at most.
 inline std::string await_missing(const membership& group) {
-  const auto until = deadline::after(std::chrono::seconds{1});
+  const auto until = deadline::after(slowest_exit);
   std::string gone = group.describe_missing();
   while (gone.empty() && !until.expired()) {
     std::this_thread::sleep_for(std::chrono::milliseconds{1});

@@ -25,19 +25,6 @@
 
 namespace peerbus::detail {
 
-/// Returns 32 random hexadecimal digits.
-/// Throws: `error` system.
-inline std::string draw_digits() {
-  std::string drawn;
-  constexpr std::string_view digits = "0123456789abcdef";
-  for (const std::byte each : draw_bytes<16>()) {
-    const auto value = std::to_integer<std::size_t>(each);
-    drawn += digits[value / 16];
-    drawn += digits[value % 16];
-  }
-  return drawn;
-}
-
 /// The place at which ranks meet, offered by the first of them: an address and a port of the
 /// network, or the name of an abstract socket of one host.
 struct offered_place {

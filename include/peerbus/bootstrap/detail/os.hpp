@@ -51,6 +51,19 @@ std::array<std::byte, Count> draw_bytes() {
   return random;
 }
 
+/// Returns 32 random hexadecimal digits.
+/// Throws: `error` system.
+inline std::string draw_digits() {
+  std::string drawn;
+  constexpr std::string_view digits = "0123456789abcdef";
+  for (const std::byte each : draw_bytes<16>()) {
+    const auto value = std::to_integer<std::size_t>(each);
+    drawn += digits[value / 16];
+    drawn += digits[value % 16];
+  }
+  return drawn;
+}
+
 /// Returns both ends of a Unix stream connection between rank 0 and `leaf`, in this order.
 /// Throws: `error` system.
 inline std::pair<unique_fd, unique_fd> connected_pair(rank_id leaf) {

@@ -15,6 +15,7 @@
 #include <peerbus/bootstrap/detail/host_identity.hpp>
 #include <peerbus/bootstrap/detail/launch_variables.hpp>
 #include <peerbus/bootstrap/detail/tcp_socket.hpp>
+#include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/bootstrap/tcp_settings.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>

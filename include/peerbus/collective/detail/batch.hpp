@@ -41,10 +41,11 @@ class batch {
   /// Throws: `error` peer_dead or unreachable.
   void start();
   /// Does the second half. `until`, if any, is its deadline.
-  /// Throws: as `batch_send_recv`.
+  /// Throws: as `batch_send_recv`; `error` view_changed if the channels have gone on without ranks
+  /// meanwhile.
   void finish(const std::optional<deadline>& until);
   /// Gives the messages up between the halves. Poisons the communicator, because messages are then
-  /// under way.
+  /// under way, unless the channels have given them up themselves.
   void abandon() noexcept;
   /// Notes that the messages, which are the same, have moved.
   void find_messages_at(std::span<const transfer> messages) noexcept { messages_ = messages; }
@@ -63,6 +64,10 @@ class batch {
     std::uint64_t value = 0;
   };
 
+  /// Returns whether the channels still wait for the second half of these messages.
+  [[nodiscard]] bool is_pending() const noexcept {
+    return on_.is_pending_ && on_.calls_ == number_;
+  }
   [[nodiscard]] std::string object() const;
   [[nodiscard]] std::string object_to_overlap() const;
   /// Copies messages to the own rank, or says that they do not match. `copies` is false to check.
@@ -122,6 +127,7 @@ class batch {
 
   channels& on_;
   channel_memory& memory_;
+  std::uint64_t number_;  // Of the call.
   std::span<const transfer> messages_;
   std::optional<deadline> until_;           // Empty: from the first wait on.
   std::size_t left_ = 0;                    // Messages that are not complete.

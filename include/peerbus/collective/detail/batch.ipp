@@ -63,9 +63,13 @@ PEERBUS_INLINE void batch::start() {
 }
 
 PEERBUS_INLINE void batch::finish(const std::optional<deadline>& until) {
+  if (!is_pending())
+    throw error{errc::view_changed,
+                "finish: the channels went on without ranks since batch_send_recv was started, "
+                "which they have given up"};
   on_.is_pending_ = false;
   try {
-    memory_.group().require_healthy("batch_send_recv");
+    memory_.group().require_healthy("batch_send_recv", on_.view_);
   } catch (...) {
     take_back();
     throw;
@@ -86,8 +90,10 @@ PEERBUS_INLINE operation_event batch::event_of(const channel_end& end, rank_id p
 }
 
 PEERBUS_ERROR_PATH void batch::abandon() noexcept {
+  if (!is_pending()) return;
   on_.is_pending_ = false;
   take_back();
+  if (memory_.group().view().number() != on_.view_) return;  // A later view gives them up.
   try {
     memory_.group().poison(title() + " was started and never finished");
   } catch (...) {

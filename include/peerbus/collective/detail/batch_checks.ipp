@@ -16,8 +16,12 @@ namespace peerbus::collective::detail {
 
 PEERBUS_INLINE batch::batch(channels& on, std::span<const transfer> messages,
                             const call_options& options)
-    : on_{on}, memory_{*on.memory_}, messages_{messages}, until_{options.until} {
-  memory_.group().require_healthy("batch_send_recv");
+    : on_{on},
+      memory_{*on.memory_},
+      number_{on.calls_ + 1},
+      messages_{messages},
+      until_{options.until} {
+  memory_.group().require_healthy("batch_send_recv", on.view_);
   if (on.is_pending_)
     throw error{errc::invalid_argument, peerbus::detail::concat("batch_send_recv was called while ",
                                                                 title(), " is not finished")};
@@ -35,6 +39,8 @@ PEERBUS_INLINE std::string batch::object() const {
   for (const transfer& message : messages_) {
     if (message.peer().index() >= on_.size())
       return concat("a message with ", message.peer(), ", expected a rank below ", on_.size());
+    if (const group_view& view = memory_.group().view(); !view.contains(message.peer()))
+      return concat("a message with ", message.peer(), ", which is not in view ", view.number());
     if (message.bytes().data() == nullptr && !message.bytes().empty())
       return concat("a message with ", message.peer(), " that is null but ",
                     message.bytes().size() / message.element().bytes, " elements long");

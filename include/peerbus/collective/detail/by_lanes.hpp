@@ -43,7 +43,7 @@ void by_lanes(team& on, std::string_view operation, const char* name, const call
   };
   if (options.as.index == 0) return carry_out();
   // Lane 0 tells of the operation itself.
-  const event_listeners& listeners = call_rounds::group(on).members()->listeners();
+  const event_listeners& listeners = call_rounds::communicator(on).members()->listeners();
   if (!listeners.any()) return carry_out();
   peerbus::detail::reported(listeners,
                             {.kind = event_kind::step, .name = name, .lane = options.as.index},

@@ -63,10 +63,10 @@ class call_rounds {
   /// team accepts no other call until `resume` or `abandon`.
   void pause() noexcept { half_ = half::first; }
   /// Lets `in_slices` do the second half. `until`, if any, is its deadline.
-  /// Throws: `error` poisoned.
+  /// Throws: `error` poisoned; view_changed if the team has gone on without ranks meanwhile.
   void resume(const std::optional<deadline>& until);
   /// Gives the call up between its halves. Poisons the communicator, because the ranks are then out
-  /// of step.
+  /// of step, unless the team has given up the call itself.
   void abandon() noexcept;
 
   ///@{
@@ -155,8 +155,10 @@ class call_rounds {
   /// Chooses whether operands that ranks have offered are read in private memory. The largest row
   /// of all ranks has `bytes` bytes.
   void choose_way(std::size_t bytes) noexcept;
-  /// Returns the group of the ranks.
-  [[nodiscard]] static rank_group& group(team& on) noexcept { return on.pages_->group(); }
+  /// Returns the communicator of a team.
+  [[nodiscard]] static rank_group& communicator(team& on) noexcept {
+    return on.pages_->communicator();
+  }
   /// Returns the lanes that carry out operations of the team.
   [[nodiscard]] static peerbus::detail::lane_pool& crew(team& on) noexcept { return on.crew_; }
   [[nodiscard]] peerbus::detail::lane_pool& crew() const noexcept { return on_.crew_; }
@@ -265,6 +267,11 @@ class call_rounds {
   void begin_reading();
   [[noreturn]] void throw_objection();
   [[noreturn]] void throw_lanes(lane as);
+  /// Returns whether the team still waits for the second half of this call, its latest one.
+  [[nodiscard]] bool is_pending() const noexcept {
+    return on_.pending_ && on_.calls_ == check_.number();
+  }
+  [[noreturn]] static void throw_given_up(std::string_view operation);
   [[noreturn]] static void throw_pending(const team& on, std::string_view operation);
   /// Notes where peers' operands lie in the window, which their notices say.
   void find_operands() noexcept;

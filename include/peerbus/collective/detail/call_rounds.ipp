@@ -49,7 +49,7 @@ PEERBUS_INLINE call_rounds::call_rounds(team& on, const call_header& header, con
 }
 
 PEERBUS_INLINE void call_rounds::require_ready(const team& on, std::string_view operation) {
-  on.pages_->group().require_healthy(operation);
+  on.pages_->communicator().require_healthy(operation, on.view_);
   if (on.pending_) throw_pending(on, operation);
 }
 
@@ -59,18 +59,22 @@ PEERBUS_INLINE void call_rounds::end_first_half() {
 }
 
 PEERBUS_INLINE void call_rounds::resume(const std::optional<deadline>& until) {
+  const auto name = check_.header().operation.view();
+  if (!is_pending()) throw_given_up(name);
   on_.pending_.reset();
-  pages_.group().require_healthy(check_.header().operation.view());
+  pages_.communicator().require_healthy(name, on_.view_);
   half_ = half::second;
   if (until) until_ = until;
 }
 
 PEERBUS_ERROR_PATH void call_rounds::abandon() noexcept {
+  if (!is_pending()) return;
   on_.pending_.reset();
+  if (pages_.communicator().view().number() != on_.view_) return;  // A later view gives it up.
   try {
-    pages_.group().poison(check_.title() + " was started and never finished");
+    pages_.communicator().poison(check_.title() + " was started and never finished");
   } catch (...) {
-    pages_.group().poison("not finished");  // So short that it takes no memory.
+    pages_.communicator().poison("not finished");  // So short that it takes no memory.
   }
 }
 
@@ -187,11 +191,12 @@ PEERBUS_INLINE void call_rounds::begin_reading() {
 PEERBUS_INLINE void call_rounds::find_operands() noexcept {
   for (const rank_id rank : pages_.group().ranks())
     pages_.operands()[rank.index()] =
-        input_in_.part_of(input_in_.window, rank) + pages_.notice(on_.round_, rank).offset;
+        input_in_.part_of(input_in_.window, pages_.in_communicator(rank)) +
+        pages_.notice(on_.round_, rank).offset;
 }
 
 PEERBUS_INLINE void call_rounds::await_peers() {
-  if (!until_) until_ = pages_.group().default_deadline();
+  if (!until_) until_ = pages_.communicator().default_deadline();
   check_.begin_wait(what_);
   const bool is_heard = pages_.group().members()->listeners().any();
   std::optional<rank_id> last;
@@ -220,6 +225,12 @@ PEERBUS_ERROR_PATH void call_rounds::throw_pending(const team& on, std::string_v
   throw error{errc::invalid_argument,
               peerbus::detail::concat(operation, " was called while ", on.pending_->view(),
                                       " (collective call ", on.calls_, ") is not finished")};
+}
+
+PEERBUS_ERROR_PATH void call_rounds::throw_given_up(std::string_view operation) {
+  throw error{errc::view_changed,
+              peerbus::detail::concat("finish: the team went on without ranks since ", operation,
+                                      " was started, which it has given up")};
 }
 
 PEERBUS_ERROR_PATH void call_rounds::throw_lanes(lane as) {

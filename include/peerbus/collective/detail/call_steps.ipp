@@ -65,7 +65,7 @@ PEERBUS_INLINE void call_rounds::send_step(std::uint64_t step, rank_id peer, std
 
 PEERBUS_INLINE void call_rounds::await_step(std::uint64_t step, rank_id peer,
                                             peerbus::detail::function_ref<bool(rank_id)> is_told) {
-  if (!until_) until_ = pages_.group().default_deadline();
+  if (!until_) until_ = pages_.communicator().default_deadline();
   check_.begin_wait(what_);
   if (const errc code = pages_.await_step(on_.round_, step, peer, *until_); code != errc::ok)
     check_.fail(code, on_.round_, peer, step);

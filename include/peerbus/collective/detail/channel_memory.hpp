@@ -75,6 +75,12 @@ class channel_memory {
   /// Returns the value to which `peer` has raised its signal `kind`.
   [[nodiscard]] std::uint64_t value(rank_id peer, channel_signal kind) const noexcept;
 
+  /// Returns the highest number of a message or slice that this rank has counted.
+  [[nodiscard]] std::uint64_t latest() const noexcept;
+  /// Gives up all messages under way, and goes on behind message and slice `number` of each
+  /// channel, which none has passed. The other ends of the channels do the same.
+  errc go_on(std::uint64_t number) noexcept;
+
   /// Writes `line`, unless it is nullptr, and `payload` to the slot or line at `peer` that lies
   /// there at `offset`. `staging` is where this rank may keep the bytes until they are delivered.
   errc write(rank_id peer, std::size_t offset, std::size_t staging, const message_line* line,

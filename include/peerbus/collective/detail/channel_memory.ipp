@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <utility>
@@ -38,6 +39,23 @@ PEERBUS_INLINE errc channel_memory::await(rank_id peer, channel_signal kind, std
 PEERBUS_INLINE std::uint64_t channel_memory::value(rank_id peer,
                                                    channel_signal kind) const noexcept {
   return memory_->value_at(group().rank(), signal_of(peer, kind));
+}
+
+PEERBUS_INLINE std::uint64_t channel_memory::latest() const noexcept {
+  std::uint64_t number = 0;
+  for (const auto* const ends : {&out_, &in_})
+    for (const channel_end& end : *ends)
+      number = std::max({number, end.messages + 1, end.slices});  // It may be expected already.
+  return number;
+}
+
+PEERBUS_INLINE errc channel_memory::go_on(std::uint64_t number) noexcept {
+  for (const rank_id peer : group().peers()) {
+    out(peer) = in(peer) = {.messages = number, .slices = number};
+    for (const auto kind : {channel_signal::sent, channel_signal::taken, channel_signal::expected})
+      if (const errc code = raise(peer, kind, number); code != errc::ok) return code;
+  }
+  return errc::ok;
 }
 
 PEERBUS_INLINE errc channel_memory::write(rank_id peer, std::size_t offset, std::size_t staging,

@@ -13,6 +13,7 @@
 #include <peerbus/collective/detail/way_trials.hpp>
 #include <peerbus/collective/team_map.hpp>
 #include <peerbus/communicator/any_window.hpp>
+#include <peerbus/communicator/member_window.hpp>
 #include <peerbus/communicator/near_groups.hpp>
 #include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/compiled.hpp>
@@ -25,6 +26,7 @@
 
 namespace peerbus::collective::detail {
 
+using peerbus::detail::member_window;
 using peerbus::detail::near_groups;
 
 /// A range of bytes. If a peer reads it from a page, `offset` counts from the start of the payload,
@@ -41,19 +43,26 @@ using page_range = peerbus::detail::function_ref<byte_range(rank_id)>;
 
 /// The memory through which the ranks of a team publish pages, one in each round. Near peers load a
 /// page where it lies; it is put to far peers. It also has the tables that operations of the team
-/// fill, so that no operation allocates.
+/// fill, so that no operation allocates. If ranks of the communicator are gone, the others are
+/// numbered anew.
 ///
 /// Functions that return `errc` return ok or the first failure of the transport. Except `publish`
 /// and `poll` to near peers, which load and store, they cost one call of `any_window` for each peer
 /// that they tell or await, and `signal` costs one in all.
 class page_exchange {
  public:
-  /// Takes `memory`, which has the sizes of `map`. `shares_cores` says whether ranks of this host
-  /// share cores.
-  page_exchange(std::unique_ptr<any_window> memory, const team_map& map, bool shares_cores);
+  /// Takes `whole`, a window of all ranks of the communicator with the sizes of `map`, which is
+  /// that of the members of its view. `shares_cores` says whether ranks of this host share cores.
+  page_exchange(std::shared_ptr<any_window> whole, const team_map& map, bool shares_cores);
   page_exchange(const page_exchange&) = delete;
   page_exchange& operator=(const page_exchange&) = delete;
   ~page_exchange() = default;
+
+  /// Makes what `go_on` needs in the present view of the communicator. Allocates.
+  [[nodiscard]] std::unique_ptr<member_window> members_of_view() const;
+  /// Goes on among `members`, and forgets what the team has found out by trial. Only where all
+  /// ranks load pages.
+  void go_on(std::unique_ptr<member_window> members) noexcept;
 
   /// Publishes the own page of `round`: writes its notice, and puts the range of `to_peer` to each
   /// far peer, with the header if `with_header`. Peers that wait find out by `signal`.
@@ -92,6 +101,12 @@ class page_exchange {
 
   /// Returns the group of the ranks.
   [[nodiscard]] rank_group& group() const noexcept { return *group_; }
+  /// Returns the communicator that they are of.
+  [[nodiscard]] rank_group& communicator() const noexcept { return whole_->group(); }
+  /// Returns the number of `rank` in the communicator.
+  [[nodiscard]] rank_id in_communicator(rank_id rank) const noexcept {
+    return members_ ? members_->group.in_whole(rank) : rank;
+  }
   /// Returns the places and sizes of the memory.
   [[nodiscard]] const team_map& map() const noexcept { return map_; }
   /// Returns the own page of `round`, header first.
@@ -151,7 +166,9 @@ class page_exchange {
   }
   errc put(std::uint64_t round, rank_id peer, bool with_header, byte_range range) noexcept;
 
-  std::unique_ptr<any_window> memory_;
+  std::shared_ptr<any_window> whole_;
+  std::unique_ptr<member_window> members_;  // Unless they are all ranks.
+  any_window* memory_;
   rank_group* group_;
   team_map map_;
   std::byte* own_;
@@ -166,9 +183,9 @@ class page_exchange {
   way_trials trials_;
 };
 
-/// Makes the pages of a team of all ranks of `group`, in a window that `make_window` makes.
-/// Collective. `access` says how pages get to peers over the transport.
-/// Throws, on all ranks: as `communicator::make_window`, and out_of_memory.
+/// Makes the pages of a team of the members of `group`'s view, in a window that `make_window`
+/// makes. Collective. `access` says how pages get to peers over the transport. Throws, on all
+/// ranks: as `communicator::make_window`, and out_of_memory.
 std::unique_ptr<page_exchange> make_page_exchange(rank_group& group, bootstrap& boot,
                                                   page_access access, window_source make_window,
                                                   const team_map& map, deadline until);

@@ -16,13 +16,16 @@ constexpr signal_id page_signal(rank_id source) noexcept {
 /// The signal of each rank whose pages all peers load. They wait for it in that rank's memory.
 inline constexpr auto own_page_signal = static_cast<signal_id>(0);
 
-PEERBUS_INLINE page_exchange::page_exchange(std::unique_ptr<any_window> memory, const team_map& map,
+PEERBUS_INLINE page_exchange::page_exchange(std::shared_ptr<any_window> whole, const team_map& map,
                                             bool shares_cores)
-    : memory_{std::move(memory)},
+    : whole_{std::move(whole)},
+      members_{communicator().view().members().size() == communicator().size() ? nullptr
+                                                                               : members_of_view()},
+      memory_{members_ ? &members_->window : whole_.get()},
       group_{&memory_->group()},
       map_{map},
       own_{memory_->local()},
-      has_slots_{!memory_->is_direct()},
+      has_slots_{!whole_->is_direct()},
       all_are_near_{
           std::ranges::all_of(group_->peers(), [this](rank_id peer) { return is_near(peer); })},
       // A few microseconds, or less than it takes to give up a core that a peer needs.
@@ -31,6 +34,23 @@ PEERBUS_INLINE page_exchange::page_exchange(std::unique_ptr<any_window> memory, 
       operands_(group_->size()),
       sends_(group_->size()),
       receives_(group_->size()) {}
+
+PEERBUS_INLINE std::unique_ptr<member_window> page_exchange::members_of_view() const {
+  return std::make_unique<member_window>(whole_);
+}
+
+PEERBUS_INLINE void page_exchange::go_on(std::unique_ptr<member_window> members) noexcept {
+  memory_ = &members->window;
+  group_ = &members->group;
+  members_ = std::move(members);  // Ends the window of the view before.
+  map_.ranks = group_->size();
+  // They have been larger, so that nothing is allocated.
+  sources_.resize(group_->size() + 1);
+  operands_.resize(group_->size());
+  sends_.resize(group_->size());
+  receives_.resize(group_->size());
+  trials_ = {};
+}
 
 PEERBUS_INLINE errc page_exchange::publish(std::uint64_t round, bool with_header,
                                            page_range to_peer) noexcept {

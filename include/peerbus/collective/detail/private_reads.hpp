@@ -42,6 +42,12 @@ class private_reads {
   /// it, the way of each size is found out by trial.
   private_reads(page_exchange& pages, bool shares_cores, std::optional<std::size_t> least) noexcept;
 
+  /// Forgets what calls have shown, which a call that broke may not have shown to all ranks.
+  void forget() noexcept {
+    is_forbidden_ = rows_were_in_place_ = false;
+    unreadable_ = 0;
+  }
+
   /// Returns whether ranks tell each other where rows of `bytes` bytes lie. The same on all ranks.
   [[nodiscard]] bool are_offered(const pattern& kind, std::size_t bytes) const noexcept {
     return !kind.reduces && bytes >= least_ && !is_forbidden_;

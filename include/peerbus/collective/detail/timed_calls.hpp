@@ -23,6 +23,8 @@ class timed_calls {
   /// Takes those times from the notices of all ranks. If a rank did not say when it came, `call`
   /// is not timed.
   void take(std::uint64_t round, way_trials::running& call) noexcept;
+  /// Forgets the last timed call, whose end some ranks may not have told.
+  void forget() noexcept { left_.reset(); }
   /// Counts `call`, which this rank leaves.
   void leave(const way_trials::running& call) noexcept;
 

@@ -3,22 +3,18 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 #include <peerbus/compat/deep_ep/detail/checker.hpp>
 #include <peerbus/compat/deep_ep/finding.hpp>
 #include <peerbus/compat/deep_ep/hccl_buffsize.hpp>
 #include <peerbus/compat/deep_ep/profile.hpp>
-#include <peerbus/core/error.hpp>
-#include <peerbus/core/text.hpp>
 
 /// @file
 /// Checks whether a call of the operators between attention and experts, aclnnA2e and aclnnE2a,
 /// would work on an Ascend NPU, without needing one. docs/profiles.md lists limits and sources.
 namespace peerbus::cann {
 
-using deep_ep::finding;
 using deep_ep::profile;
 
 /// The operators that move tokens of attention ranks to expert ranks and outputs back.
@@ -126,8 +122,8 @@ constexpr void check_apart_gate(const apart_call& c, deep_ep::detail::checker<Vi
 
 }  // namespace detail
 
-/// Calls `visit(const finding&)` for each thing that the platform does not do as the call asks, in
-/// a fixed order. Reads nothing but the call and allocates nothing.
+/// Calls `visit(const deep_ep::finding&)` for each thing that the platform does not do as the call
+/// asks, in a fixed order. Reads nothing but the call and allocates nothing.
 template <class Visit>
 constexpr void examine(profile platform, const apart_call& c, Visit&& visit) {
   using deep_ep::expectation;
@@ -169,15 +165,7 @@ constexpr void examine(profile platform, const apart_call& c, Visit&& visit) {
 /// Throws: `error` (`invalid_argument`) that lists everything that the platform refuses of the
 /// call: each limit, the value, and what to change.
 inline void require(profile platform, const apart_call& c) {
-  std::string text;
-  examine(platform, c, [&](const finding& f) {
-    if (deep_ep::refuses(f))
-      text += peerbus::detail::concat(text.empty() ? "" : "; ", deep_ep::describe(f));
-  });
-  if (!text.empty())
-    throw error{errc::invalid_argument,
-                peerbus::detail::concat(deep_ep::to_string(platform), " refuses ",
-                                        to_string(c.what), ": ", text)};
+  deep_ep::detail::require_of(platform, c);
 }
 
 }  // namespace peerbus::cann

@@ -81,21 +81,26 @@ inline std::string describe(profile platform, const finding& f) {
   return peerbus::detail::concat(to_string(platform), ": ", describe(f));
 }
 
+namespace detail {
+
+/// Does as `require` for a call of any kind for which there is an `examine`.
+template <class Call>
+void require_of(profile platform, const Call& c) {
+  std::string text;
+  examine(platform, c, [&](const finding& f) {
+    if (refuses(f)) text += concat(text.empty() ? "" : "; ", describe(f));
+  });
+  if (!text.empty())
+    throw error{errc::invalid_argument,
+                concat(to_string(platform), " refuses ", to_string(c.what), ": ", text)};
+}
+
+}  // namespace detail
+
 /// Requires that the call works on the platform.
 /// Throws: `error` (`invalid_argument`) that lists everything that the platform refuses of the
 /// call: each limit, the value, and what to change.
-inline void require(profile platform, const call& c) {
-  if (fits(platform, c)) return;
-  std::string text =
-      peerbus::detail::concat(to_string(platform), " refuses ", to_string(c.what), ": ");
-  bool first = true;
-  examine(platform, c, [&](const finding& f) {
-    if (!refuses(f)) return;
-    text += peerbus::detail::concat(first ? "" : "; ", describe(f));
-    first = false;
-  });
-  throw error{errc::invalid_argument, text};
-}
+inline void require(profile platform, const call& c) { detail::require_of(platform, c); }
 
 /// Returns the HCCL_BUFFSIZE that the call needs on the platform, in MB, or 0 if no rule is
 /// published.

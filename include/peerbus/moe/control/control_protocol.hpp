@@ -42,13 +42,17 @@ class control_protocol {
   /// Returns the phase whose signals follow the counts, notes and refusals.
   [[nodiscard]] phase decides() const noexcept { return decides_; }
 
-  /// Takes the memory of the batch that had the set before.
-  void take_memory(control_messages& messages, batch& before, const step& this_step,
-                   deadline until) const;
-  /// Gives up the rows of the batch that had the set before, without waiting for other ranks.
-  /// Returns the step that all ranks announce then; none if nothing has to be told.
+  /// Takes the memory of the batch that had the set before, unless a rank has an `objection`, which
+  /// it then returns on all ranks. An objection that needs no memory to be taken is not told.
+  [[nodiscard]] std::optional<refusal_of> take_memory(control_messages& messages, batch& before,
+                                                      const step& this_step,
+                                                      const refusal& objection,
+                                                      deadline until) const;
+  /// Gives up the rows of the batch that had the set before, or tells an `objection` to that,
+  /// without waiting for other ranks. Returns the step that all ranks announce then; none if
+  /// nothing has to be told.
   virtual std::optional<step> give_up(control_messages& messages, batch& before,
-                                      const step& this_step) const = 0;
+                                      const step& this_step, const refusal& objection) const = 0;
   /// Sends the counts of the batch and `note`, or `found`.
   virtual void post(control_messages& messages, const batch& posted, const step& this_step,
                     std::span<const std::byte> note, const refusal& found) const = 0;
@@ -81,7 +85,8 @@ class counts_first final : public control_protocol {
   constexpr counts_first() noexcept : control_protocol{phase::counts} {}
 
   PEERBUS_INLINE std::optional<step> give_up(control_messages& messages, batch& before,
-                                             const step& this_step) const override;
+                                             const step& this_step,
+                                             const refusal& objection) const override;
   PEERBUS_INLINE void post(control_messages& messages, const batch& posted, const step& this_step,
                            std::span<const std::byte> note, const refusal& found) const override;
   PEERBUS_INLINE departure place(control_messages& messages, batch& counted, const step& this_step,
@@ -105,7 +110,8 @@ class one_phase final : public control_protocol {
   constexpr one_phase() noexcept : control_protocol{phase::rows} {}
 
   PEERBUS_INLINE std::optional<step> give_up(control_messages& messages, batch& before,
-                                             const step& this_step) const override;
+                                             const step& this_step,
+                                             const refusal& objection) const override;
   PEERBUS_INLINE void post(control_messages& messages, const batch& posted, const step& this_step,
                            std::span<const std::byte> note, const refusal& found) const override;
   PEERBUS_INLINE departure place(control_messages& messages, batch& counted, const step& this_step,

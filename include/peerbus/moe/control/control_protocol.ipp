@@ -19,11 +19,19 @@ PEERBUS_INLINE const control_protocol& control_protocol::of(
   return together;
 }
 
-PEERBUS_INLINE void control_protocol::take_memory(control_messages& messages, batch& before,
-                                                  const step& this_step, deadline until) const {
-  if (const auto release = give_up(messages, before, this_step))
-    messages.await_all(*release, until,
-                       "; they still have rows of an earlier dispatch in its memory");
+PEERBUS_INLINE std::optional<refusal_of> control_protocol::take_memory(control_messages& messages,
+                                                                       batch& before,
+                                                                       const step& this_step,
+                                                                       const refusal& objection,
+                                                                       deadline until) const {
+  const auto release = give_up(messages, before, this_step, objection);
+  if (!release) return std::nullopt;
+  messages.await_all(*release, until,
+                     "; they still have rows of an earlier dispatch in its memory");
+  auto found = objection ? std::optional{refusal_of{messages.group().rank(), objection}}
+                         : messages.refused(*release);
+  if (found) before.reached = stage::received;
+  return found;
 }
 
 // --- what peers wrote, for batches with `checks` ------------------------------------------------
@@ -69,7 +77,8 @@ inline refusal check_messages(const control_messages& messages,
 // --- counts first --------------------------------------------------------------------------------
 
 PEERBUS_INLINE std::optional<control_protocol::step> counts_first::give_up(
-    control_messages& /*messages*/, batch& /*before*/, const step& /*this_step*/) const {
+    control_messages& /*messages*/, batch& /*before*/, const step& /*this_step*/,
+    const refusal& /*objection*/) const {
   return std::nullopt;
 }
 
@@ -125,10 +134,12 @@ PEERBUS_INLINE errc counts_first::abandon(batch& refused, any_row_path& /*path*/
 // --- one phase -----------------------------------------------------------------------------------
 
 PEERBUS_INLINE std::optional<control_protocol::step> one_phase::give_up(
-    control_messages& messages, batch& before, const step& this_step) const {
+    control_messages& messages, batch& before, const step& this_step,
+    const refusal& objection) const {
   if (before.reached != stage::received) return std::nullopt;
   const step release{this_step.operation, this_step.number, this_step.set, phase::outputs,
                      ++before.combines};
+  if (objection) messages.post_verdict(release, objection, 0);
   messages.announce(release);
   before.reached = stage::released;
   return release;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,7 @@
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/per_batch.hpp>
 #include <peerbus/moe/plan/expert_router.hpp>
+#include <peerbus/moe/plan/refusal.hpp>
 #include <peerbus/moe/plan/row_buffers.hpp>
 #include <peerbus/moe/received.hpp>
 
@@ -67,6 +69,16 @@ class batch_ring {
   void continue_after(std::uint64_t latest) noexcept { latest_ = latest; }
   /// Returns if dispatch `number` may use its set.
   void require_free(std::uint64_t number);
+  /// Returns how many `kept_rows` there are of the set that dispatch `number` uses.
+  [[nodiscard]] std::atomic<std::uint32_t>& keepers(std::uint64_t number) noexcept {
+    return keepers_[sets_.index_of(number)];
+  }
+  /// Returns the refusal to give up the rows in the set that dispatch `number` uses, if there are
+  /// `kept_rows` of it. order: acquire; what their owners have read is read.
+  [[nodiscard]] refusal objection_to_reuse(std::uint64_t number) noexcept {
+    if (keepers(number).load(std::memory_order_acquire) == 0) return {};
+    return refuse(refusal_reason::rows_kept, at(number).number, 0);
+  }
   /// Returns the unfinished batch with the lowest number, if any.
   [[nodiscard]] std::optional<unfinished_batch> unfinished() noexcept;
   /// Forgets the batches of all sets, none of which is unfinished.
@@ -85,6 +97,7 @@ class batch_ring {
  private:
   std::shared_ptr<expert_router> router_;
   per_batch<batch> sets_;
+  std::unique_ptr<std::atomic<std::uint32_t>[]> keepers_;  ///< [sets]
   row_buffers buffers_;
   std::uint64_t latest_ = 0;
 };

@@ -93,14 +93,20 @@ class exchange_core final : public exchange_engine {
                                                                       const sum_options& options,
                                                                       deadline until) override;
   PEERBUS_INLINE void reopen(ticket rows, const receive_options& options, deadline until) override;
-  [[nodiscard]] PEERBUS_INLINE completed_batches resume(lost_experts lost, deadline until) override;
+  [[nodiscard]] completed_batches resume(lost_experts lost, deadline until);
   [[nodiscard]] bool awaits_combine(ticket rows) noexcept override {
     const batch& found = parts_.batches.at(rows.number);
     return rows.number != 0 && found.number == rows.number && found.reached == stage::received;
   }
-  PEERBUS_INLINE void install_experts(std::span<const std::uint32_t> physical_to_logical,
-                                      const replica_choice& replicas, deadline until) override;
+  void install_experts(std::span<const std::uint32_t> physical_to_logical,
+                       const replica_choice& replicas, deadline until);
 
+  [[nodiscard]] std::atomic<std::uint32_t>& keepers(ticket rows) override {
+    const auto least = stage::received;
+    if (batch_of("keep", rows, least).leaving.geometry().has_slots())
+      static_cast<void>(parts_.batches.behind("keep", exchange_, rows, least));
+    return parts_.batches.keepers(rows.number);
+  }
   [[nodiscard]] set_view columns(ticket named) override {
     return local_set(batch_of("columns", named));
   }

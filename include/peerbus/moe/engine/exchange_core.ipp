@@ -133,10 +133,17 @@ PEERBUS_INLINE refusal exchange_core::begin_dispatch(const batch_input& input, c
   batch& this_batch = parts_.batches.next();
   const std::uint64_t number = parts_.batches.latest();
   const step this_step = dispatch_step(number);
-  protocol_->take_memory(messages_, this_batch, this_step, until);
+  const refusal kept = parts_.batches.objection_to_reuse(number);
+  if (const auto refused = protocol_->take_memory(messages_, this_batch, this_step, kept, until)) {
+    if (refused->rank == group().rank()) return refused->why;
+    this_batch.begin(number, input, {});
+    static_cast<void>(this_batch.refuse(refused));
+    return {};
+  }
   const std::size_t most = parts_.config.max_tokens;
   const std::size_t bound = options.bound == 0 ? most : options.bound;
-  refusal found = known ? known : objection_of_caller(options.refuse);
+  refusal found = known ? known : kept;
+  if (!found) found = objection_of_caller(options.refuse);
   if (!found && bound > most) found = refuse(refusal_reason::bound_size, bound, most);
   this_batch.bound(std::min(bound, most));
   if (!found) found = this_batch.leaving.count(input.tokens, route);
@@ -187,7 +194,7 @@ PEERBUS_INLINE exchange_core::step exchange_core::dispatch_step(std::uint64_t nu
 PEERBUS_INLINE void exchange_core::refuse_ahead(std::uint64_t number, const refusal& why) {
   batch& this_batch = parts_.batches.at(number);
   const step this_step = dispatch_step(number);
-  protocol_->give_up(messages_, this_batch, this_step);
+  protocol_->give_up(messages_, this_batch, this_step, {});
   protocol_->post(messages_, this_batch, this_step, {}, why);
 }
 
@@ -266,6 +273,8 @@ PEERBUS_INLINE void exchange_core::begin_combine(
     batch& this_batch = parts_.batches.behind(doing, exchange_, rows, stage::received);
     this_batch.refused = objection(this_batch);
     if (!this_batch.refused) this_batch.refused = this_batch.lost;
+    if (!this_batch.refused && this_batch.leaving.geometry().has_slots())
+      this_batch.refused = parts_.batches.objection_to_reuse(rows.number);
     this_batch.attached = options.attached;
     this_batch.brings = options.attached ? brings.value_or(parts_.map.output_attachment_bytes) : 0;
   });

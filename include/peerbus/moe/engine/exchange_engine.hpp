@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -28,6 +29,9 @@ namespace peerbus::moe::detail {
 /// of tokens and of the rows that arrive, and states the contract of the functions that have the
 /// same names there. Deadlines are given here. `exchange_core` sends rows straight to their
 /// experts, and `relay_engine` by way of another rank.
+///
+/// `resume` and `install_experts` are no virtual functions, as every program would then contain
+/// what few programs call: `exchange` calls those of its engine.
 ///
 /// A refused operation is a result here: functions return the refusal and the rank that told it,
 /// the same in all lanes, and `exchange` throws it. Misuse and failures are thrown.
@@ -62,11 +66,10 @@ class exchange_engine {
                                                                const sum_options& options,
                                                                deadline until) = 0;
   virtual void reopen(ticket rows, const receive_options& options, deadline until) = 0;
-  [[nodiscard]] virtual completed_batches resume(lost_experts lost, deadline until) = 0;
   [[nodiscard]] virtual bool awaits_combine(ticket rows) noexcept = 0;
-  virtual void install_experts(std::span<const std::uint32_t> physical_to_logical,
-                               const replica_choice& replicas, deadline until) = 0;
 
+  /// Returns the number of `kept_rows` of the batch.
+  [[nodiscard]] virtual std::atomic<std::uint32_t>& keepers(ticket rows) = 0;
   /// Returns the memory of the rows of `named` at this rank.
   [[nodiscard]] virtual set_view columns(ticket named) = 0;
   [[nodiscard]] virtual std::span<const std::byte> note(ticket named, rank_id source) = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -102,11 +103,11 @@ class relay_engine final : public exchange_engine {
                                                                       const sum_options& options,
                                                                       deadline until) override;
   PEERBUS_INLINE void reopen(ticket rows, const receive_options& options, deadline until) override;
-  [[nodiscard]] PEERBUS_INLINE completed_batches resume(lost_experts lost, deadline until) override;
   [[nodiscard]] PEERBUS_INLINE bool awaits_combine(ticket rows) noexcept override;
-  PEERBUS_INLINE void install_experts(std::span<const std::uint32_t> physical_to_logical,
-                                      const replica_choice& replicas, deadline until) override;
+  void install_experts(std::span<const std::uint32_t> physical_to_logical,
+                       const replica_choice& replicas, deadline until);
 
+  [[nodiscard]] PEERBUS_INLINE std::atomic<std::uint32_t>& keepers(ticket rows) override;
   [[nodiscard]] PEERBUS_INLINE set_view columns(ticket named) override;
   [[nodiscard]] PEERBUS_INLINE std::span<const std::byte> note(ticket named,
                                                                rank_id source) override;

@@ -20,10 +20,6 @@ PEERBUS_INLINE bool relay_engine::awaits_combine(ticket rows) noexcept {
          near_.core().awaits_combine(rows);
 }
 
-PEERBUS_INLINE completed_batches relay_engine::resume(lost_experts /*lost*/, deadline /*until*/) {
-  throw error{errc::unsupported, "resume: expected an exchange that does not relay"};
-}
-
 PEERBUS_INLINE relay_engine::relay_engine(const void* exchange, rank_group& whole,
                                           const exchange_config& config, const near_groups& groups,
                                           relay_ranks& members, const level& far_level,
@@ -82,7 +78,8 @@ PEERBUS_INLINE refusal relay_engine::begin(const batch_input& input, const routi
   const level_waits waits{far_, options.waited};
   dispatch_options far_options = options;
   far_options.waited = waits.own();
-  const refusal found = own(far_.core().begin_dispatch(input, route, far_options, {}, until));
+  const refusal kept = near_.parts->batches.objection_to_reuse(number);
+  const refusal found = own(far_.core().begin_dispatch(input, route, far_options, kept, until));
   state = {number, progress::sent, options.bound};
   if (!found) return {};
   // Ranks of the group learn of it when they come to this batch. Waiting for them here might be
@@ -207,6 +204,16 @@ PEERBUS_INLINE relay_engine::batch_state& relay_engine::received_state(std::stri
                                         ", expected that of one of the latest ", states_.size(),
                                         " dispatches, which must be received")};
   return state;
+}
+
+PEERBUS_INLINE std::atomic<std::uint32_t>& relay_engine::keepers(ticket rows) {
+  static_cast<void>(far_.core().batch_of("keep", rows));
+  // Ranks of the group give up the slots of a batch as soon as a rank of another group refuses the
+  // dispatch that would use them.
+  if (near_.parts->batches.at(rows.number).leaving.geometry().has_slots())
+    throw error{errc::unsupported,
+                "keep: slots and relay, expected a layout with counts first, or one level"};
+  return near_.core().keepers(rows);
 }
 
 PEERBUS_INLINE set_view relay_engine::columns(ticket named) {

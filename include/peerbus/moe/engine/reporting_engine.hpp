@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -45,15 +46,11 @@ class reporting_engine final : public exchange_engine {
                                                                       const sum_options& options,
                                                                       deadline until) override;
   PEERBUS_INLINE void reopen(ticket rows, const receive_options& options, deadline until) override;
-  [[nodiscard]] completed_batches resume(lost_experts lost, deadline until) override {
-    return engine_->resume(lost, until);
-  }
   [[nodiscard]] bool awaits_combine(ticket rows) noexcept override {
     return engine_->awaits_combine(rows);
   }
-  void install_experts(std::span<const std::uint32_t> physical_to_logical,
-                       const replica_choice& replicas, deadline until) override {
-    engine_->install_experts(physical_to_logical, replicas, until);
+  [[nodiscard]] std::atomic<std::uint32_t>& keepers(ticket rows) override {
+    return engine_->keepers(rows);
   }
   [[nodiscard]] set_view columns(ticket named) override { return engine_->columns(named); }
   [[nodiscard]] std::span<const std::byte> note(ticket named, rank_id source) override {

@@ -55,6 +55,7 @@ enum class refusal_reason : std::uint32_t {
   expert_again = 36,              ///< a local expert that row `token` has twice
   vacant_place = 37,              ///< rows for physical expert `token`, which is vacant
   origin_home = 38,               ///< the home rank of row `token`, handed on, of no rank
+  rows_kept = 39,                 ///< `exchange::keep` keeps the rows that the memory holds
 };
 
 /// Returns whether a rank found the reason in what another rank wrote, not in its own input.

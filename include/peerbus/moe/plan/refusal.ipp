@@ -78,6 +78,9 @@ PEERBUS_ERROR_PATH std::string describe(const refusal& why) {
     case refusal_reason::expert_lost:
       return concat({"expert id ", why.given, " at ", where,
                      ", whose rank is gone; expected experts of the ranks in the view"});
+    case refusal_reason::rows_kept:
+      return concat({"memory with the rows of dispatch ", why.given,
+                     ", which exchange::keep still keeps; expected them dropped before"});
     case refusal_reason::local_of_sent:
       return concat({"combine_terms with a local row for ", where,
                      ", which went to an expert; expected null there"});

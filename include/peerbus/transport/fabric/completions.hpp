@@ -83,22 +83,20 @@ class completions {
   /// Ends what `arm` began. The same thread calls it.
   void disarm() noexcept { parking_.unlock(); }
 
-  /// Sleeps until something happens or `until`, unless `word` is `value` already. One thread at a
-  /// time may sleep. If another thread takes the arrival that this one waits for, the sleep lasts
-  /// until `until`.
+  /// Sleeps until something happens or `until`. One thread at a time may sleep. If another thread
+  /// takes the arrival that this one waits for, the sleep lasts until `until`.
   /// Returns: false, at once, to any other thread, or if the provider cannot wake a sleeper.
-  [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until) noexcept {
+  [[nodiscard]] bool park(deadline until) noexcept {
     const std::unique_lock turn{parking_, std::try_to_lock};
     if (!turn || own_->wake_descriptor() < 0) return false;
-    if (nothing_is_here() && word.value() < value) wait_readable(own_->wake_descriptor(), until);
+    if (nothing_is_here()) wait_readable(own_->wake_descriptor(), until);
     return true;
   }
   /// Sleeps as `park` above does, and also until something happens at `second`.
-  [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until,
-                          const completions& second) noexcept {
+  [[nodiscard]] bool park(deadline until, const completions& second) noexcept {
     const std::unique_lock turn{parking_, std::try_to_lock};
     if (!turn || own_->wake_descriptor() < 0 || second.own_->wake_descriptor() < 0) return false;
-    if (nothing_is_here() && second.nothing_is_here() && word.value() < value)
+    if (nothing_is_here() && second.nothing_is_here())
       wait_readable(own_->wake_descriptor(), second.own_->wake_descriptor(), until);
     return true;
   }

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -69,12 +70,15 @@ class network final : public registered::class_pair<network> {
 
   /// Tells the peers that this end closes, and waits until they have taken all that was sent to
   /// them: up to a quarter of a second for peers that do not look, and up to 5 s until the provider
-  /// has sent everything. A child by fork tells nobody anything.
+  /// has sent everything. If the ranks did not connect, takes what arrives for 25 ms. A child by
+  /// fork does neither.
   ~network() {
     drop_bulk();
     idle().remove(*this);
-    if (is_connected_ && members().is_here())
+    if (members().is_here() && is_connected_)
       leave(members(), own_, completions_, links(), [this]() noexcept { poll(); });
+    else if (members().is_here())
+      finish_accepting();
     own_.close();  // Before the requests that it holds are gone.
   }
 
@@ -123,6 +127,11 @@ class network final : public registered::class_pair<network> {
     if (network* const other = bulk(); other != nullptr) other->poll_all_arrivals();
   }
   void advance() noexcept override { poll_all_arrivals(); }
+  /// Sleeps until something arrives, or a connection of this end goes on, while the ranks connect.
+  /// No longer than a rank sleeps in its bootstrap: the state of a peer may change meanwhile.
+  void sleep_until_arrival() noexcept {
+    if (!completions_.park(deadline::after(idle_work::longest_pause))) ::sched_yield();
+  }
   ///@}
   void note_call() noexcept {
     if (bulk() != nullptr) yielding_.note_call();
@@ -158,10 +167,12 @@ class network final : public registered::class_pair<network> {
   /// Readable while armed, when something arrives; -1 if the provider has no such descriptor.
   [[nodiscard]] int arrival_fd() const noexcept { return arrivals_.fd(); }
   [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until) noexcept {
+    return word.value() >= value || park(until);
+  }
+  /// Gives the core up: until something arrives, or until `until`.
+  void pause(deadline until) noexcept {
     network* const other = first().bulk();
-    if (other == nullptr) return first().completions_.park(word, value, until);
-    return other->has_more_to_send() ||
-           first().completions_.park(word, value, until, other->completions_);
+    if ((other != nullptr && other->has_more_to_send()) || !park(until)) ::sched_yield();
   }
 
   /// Contract as `registered::poll_until`.
@@ -240,7 +251,25 @@ class network final : public registered::class_pair<network> {
     return has_sent_.load(std::memory_order_relaxed);
   }
 
+  [[nodiscard]] bool park(deadline until) noexcept {
+    network* const other = first().bulk();
+    if (other == nullptr) return first().completions_.park(until);
+    return other->has_more_to_send() || first().completions_.park(until, other->completions_);
+  }
+
   [[nodiscard]] std::span<link> links() const noexcept { return {links_.get(), size()}; }
+
+  /// Lets the provider hear the peers that it has accepted while the ranks connect. The provider
+  /// tcp of libfabric 1.17 never closes the socket of a peer that it has accepted and not heard,
+  /// and does either once in 10 ms.
+  void finish_accepting() noexcept {
+    if (!own_.opens_sockets()) return;
+    const auto until = deadline::after(std::chrono::milliseconds{25});
+    while (!until.expired()) {
+      poll_all_arrivals();
+      ::sched_yield();
+    }
+  }
 
   resources own_;
   window_table windows_;

@@ -3,7 +3,6 @@
 
 #include <sched.h>
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 
@@ -19,19 +18,17 @@ namespace peerbus::detail::registered {
 /// that rank has ended, or if another has, which is what `peer` has left for; else unreachable.
 /// Waits for a moment, because a dying process loses its connections before its exit is visible.
 inline errc why_broken(const membership& members, rank_id peer) noexcept {
-  // On a machine with many times more processes than cores, more than 300 ms were observed between
-  // the two.
-  constexpr std::chrono::milliseconds slowest_end{1000};
   errc found = members.health(peer);
   if (found == errc::ok) {
-    static_cast<void>(members.ends_within(peer, slowest_end));
+    static_cast<void>(members.ends_within(peer, slowest_exit));
     found = members.health(peer);
   }
   return found == errc::ok ? errc::unreachable : found;
 }
 
-/// Takes completions of `net` until `done()`. If the link `peer_link` completes nothing for
-/// `net.stall_timeout()`, breaks it by `net.give_up(to)`.
+/// Takes completions of `net` until `done()`, which may post something, and is not called again
+/// once it has returned true. If the link `peer_link` completes nothing for `net.stall_timeout()`,
+/// breaks it by `net.give_up(to)`.
 /// Returns: ok, unreachable, peer_dead, timed_out.
 template <class Network, class Link, class Done>
 [[nodiscard]] errc poll_until(Network& net, Link& peer_link, Done&& done) noexcept {
@@ -60,7 +57,12 @@ template <class Network, class Link, class Done>
       net.give_up(peer_link);
       return errc::timed_out;
     }
-    ::sched_yield();
+    if (i < waiting.tight + waiting.paused + waiting.yields) {
+      ::sched_yield();
+      continue;
+    }
+    if (done()) return errc::ok;  // The poll may have taken what it waits for.
+    net.pause(next_look(until, waiting));
   }
 }
 

@@ -10,8 +10,8 @@
 namespace peerbus::detail::registered {
 
 /// A lock that keeps the threads of a rank from using one queue at the same time. It is held while
-/// requests are noted or posted, or completions taken. It is held during a wait only if the queue
-/// is full, when no other thread could use it either. For std::lock_guard.
+/// requests are noted or posted, or completions taken. It is held during a wait for room or
+/// for what was put before, when no other thread could use the queue either. For std::lock_guard.
 class spin_guard {
  public:
   void lock() noexcept {

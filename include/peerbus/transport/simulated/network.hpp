@@ -12,6 +12,7 @@
 
 #include <peerbus/core/placed.hpp>
 #include <peerbus/transport/refinements.hpp>
+#include <peerbus/transport/simulated/links.hpp>
 #include <peerbus/transport/simulated/message.hpp>
 #include <peerbus/transport/simulated/options.hpp>
 #include <peerbus/transport/simulated/pair.hpp>
@@ -21,7 +22,7 @@
 
 namespace peerbus::detail {
 
-/// The messages of a simulation, their ways through ports, and what they do at either end.
+/// The messages of a simulation, their ways through ports or links, and what they do at either end.
 class network final : public scheduler::event_target {
  public:
   network(scheduler& clock, const simulation_options& options, std::size_t size)
@@ -60,6 +61,7 @@ class network final : public scheduler::event_target {
   }
 
   inline void happen(std::uint32_t what, std::uint32_t number) override;
+  [[nodiscard]] inline virtual_time pass_time(virtual_time until) override;
   void prepare(std::span<const std::uint32_t> numbers) noexcept override {
     for (const std::uint32_t number : numbers) __builtin_prefetch(&pool_[number]);
     for (const std::uint32_t number : numbers) {
@@ -89,6 +91,8 @@ class network final : public scheduler::event_target {
   [[nodiscard]] bool is_carried(const put_piece& piece) const noexcept {
     return piece.source.size() <= options_.most_carried_bytes;
   }
+  void leave(std::uint32_t number);
+  void enter(std::uint32_t number);
   void read_sources(sim_message& leaving);
   void deliver(std::uint32_t number);
   void deliver_put(std::uint32_t number);
@@ -102,6 +106,7 @@ class network final : public scheduler::event_target {
   std::vector<std::uint32_t> undelivered_;    ///< [from]
   std::vector<std::uint32_t> unanswered_;     ///< [from]; gets and additions
   message_pool pool_;
+  std::vector<std::uint32_t> arrived_;  ///< that the links have just carried
   std::uint64_t bytes_sent_ = 0;
   std::uint64_t messages_sent_ = 0;
 };
@@ -131,20 +136,41 @@ inline void network::send_rows(message_kind kind, std::uint32_t from, std::uint3
 }
 
 inline void network::happen(std::uint32_t what, std::uint32_t number) {
-  sim_message& moved = pool_[number];
   switch (static_cast<stage>(what)) {
-    case departs:
-      return clock_.add(
-          ports_.leave(moved.from, moved.to, moved.requests(), moved.bytes(), clock_.time()),
-          arrives, number);
-    case arrives:
-      read_sources(moved);
-      return clock_.add(
-          ports_.enter(moved.from, moved.to, moved.requests(), moved.bytes(), clock_.time()) +
-              delay(),
-          is_delivered, number);
+    case departs: return leave(number);
+    case arrives: return enter(number);
     case is_delivered: return deliver(number);
   }
+}
+
+inline void network::leave(std::uint32_t number) {
+  const sim_message& left = pool_[number];
+  const virtual_time now = clock_.time();
+  clock_.add(options_.links == nullptr
+                 ? ports_.leave(left.from, left.to, left.requests(), left.bytes(), now)
+                 : ports_.pass(left.from, left.to, now),
+             arrives, number);
+}
+
+inline void network::enter(std::uint32_t number) {
+  sim_message& come = pool_[number];
+  read_sources(come);
+  const virtual_time now = clock_.time();
+  if (options_.links == nullptr || come.from == come.to)
+    return clock_.add(
+        ports_.enter(come.from, come.to, come.requests(), come.bytes(), now) + delay(),
+        is_delivered, number);
+  clock_.expect();
+  options_.links->start({number, come.from, come.to, come.requests(), come.bytes()},
+                        simulated_links::time{now});
+}
+
+inline virtual_time network::pass_time(virtual_time until) {
+  arrived_.clear();
+  const auto now = options_.links->advance(simulated_links::time{until}, arrived_).count();
+  for (const std::uint32_t number : arrived_)
+    clock_.add_expected(std::max(now, clock_.time()) + delay(), is_delivered, number);
+  return now;
 }
 
 inline void network::read_sources(sim_message& leaving) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 
+#include <peerbus/transport/simulated/links.hpp>
 #include <peerbus/transport/simulated/platform.hpp>
 
 namespace peerbus {
@@ -23,6 +24,9 @@ struct simulation_options {
   std::size_t most_carried_bytes = std::numeric_limits<std::size_t>::max();
   /// The stack of a rank. Pages are taken when they are touched.
   std::size_t stack_bytes = std::size_t{1} << 20;
+  /// The links that carry messages in place of the platform's ports, or null. They outlive the
+  /// simulation.
+  simulated_links* links = nullptr;
 };
 
 }  // namespace peerbus

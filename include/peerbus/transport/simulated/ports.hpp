@@ -11,7 +11,8 @@
 
 namespace peerbus::detail {
 
-/// The times until which the ports of all ranks are busy. Messages must come in the order of time.
+/// The times until which the ports of all ranks are busy. Messages must come in the order of time,
+/// except for `pass`.
 class port_times {
  public:
   port_times(const simulated_platform& platform, std::size_t size) : platform_{platform} {
@@ -29,6 +30,12 @@ class port_times {
     const virtual_time start = std::max(now, free);
     free = start + span_of(level, requests, bytes);
     return start + picoseconds(level.latency_ns);
+  }
+  /// Returns when the first byte of a message that leaves at `now` reaches the receiver, whatever
+  /// else its ports do.
+  [[nodiscard]] virtual_time pass(std::uint32_t from, std::uint32_t to,
+                                  virtual_time now) const noexcept {
+    return from == to ? now : now + picoseconds(level_of(from, to).latency_ns);
   }
   /// Its first byte reaches the port of the receiver. Returns when all of it has passed.
   virtual_time enter(std::uint32_t from, std::uint32_t to, std::size_t requests, std::size_t bytes,

@@ -40,6 +40,9 @@ class scheduler {
     event_target& operator=(const event_target&) = delete;
     /// Event `what` happens to `number`, both as given to `add`.
     virtual void happen(std::uint32_t what, std::uint32_t number) = 0;
+    /// Lets time go by until `until`, or until expected events come: adds these by `add_expected`,
+    /// perhaps for later. There are some. Returns that time.
+    [[nodiscard]] virtual virtual_time pass_time(virtual_time until) = 0;
     /// Events will soon happen to each of `numbers`: for memory that takes time to fetch.
     virtual void prepare(std::span<const std::uint32_t> numbers) noexcept = 0;
 
@@ -108,9 +111,9 @@ class scheduler {
   }
   /// Lets all events happen that are due by the clock of the fibre that runs.
   void catch_up() noexcept {
-    if (current_ == nobody || stays_ || events_.empty() ||
-        events_.earliest() > fibres_[current_].clock)
-      return;
+    if (current_ == nobody || stays_) return;
+    // When expected events come, only the target finds out, which a fibre must leave for.
+    if (expected_ == 0 && (events_.empty() || events_.earliest() > fibres_[current_].clock)) return;
     add(fibres_[current_].clock, kind::resume, current_);
     fibres_[current_].context->leave();
   }
@@ -135,6 +138,13 @@ class scheduler {
   /// Adds an event for the target.
   void add(virtual_time at, std::uint32_t what, std::uint32_t number) {
     events_.add({at, static_cast<std::uint32_t>(kind::of_target) + what, number});
+  }
+  /// Expects an event of the target whose time is not known yet.
+  void expect() noexcept { ++expected_; }
+  /// Adds an expected event.
+  void add_expected(virtual_time at, std::uint32_t what, std::uint32_t number) {
+    --expected_;
+    add(at, what, number);
   }
   /// Returns the number of events that have happened.
   [[nodiscard]] std::uint64_t events() const noexcept { return happened_; }
@@ -176,6 +186,10 @@ class scheduler {
   void add(virtual_time at, kind what, std::uint32_t number) {
     events_.add({at, static_cast<std::uint32_t>(what), number});
   }
+  /// Returns the time of the earliest event, if there is one.
+  [[nodiscard]] virtual_time earliest() const noexcept {
+    return events_.empty() ? end_of_time : events_.earliest();
+  }
   void set_timer(std::uint32_t number);
   void unblock(std::uint32_t number, wake why) noexcept;
   void unblock_all(wake why) noexcept;
@@ -186,6 +200,7 @@ class scheduler {
   event_queue events_;
   virtual_time time_ = 0;
   std::uint64_t happened_ = 0;
+  std::size_t expected_ = 0;  ///< events that the target will add
   std::uint32_t current_ = nobody;
   bool looks_ = false;
   bool stays_ = false;
@@ -246,6 +261,8 @@ inline void scheduler::happen(const timed_event& due, event_target& target) {
 
 inline void scheduler::run(event_target& target) {
   for (;;) {
+    while (expected_ != 0)
+      if (target.pass_time(earliest()) >= earliest()) break;
     // Without an event, whoever still blocks would block forever.
     if (events_.empty()) unblock_all(wake::hopeless);
     if (events_.empty()) return;

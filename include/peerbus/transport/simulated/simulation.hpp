@@ -223,6 +223,7 @@ class simulation_of_thread {
   check_options(options);
   if (simulation::of_thread() != nullptr)
     throw error{errc::invalid_argument, "run_simulated: called by a simulated rank"};
+  if (options.links != nullptr) options.links->begin(n);
   simulation running{options, n};
   const simulation_of_thread here{running};
   const auto world = std::make_shared<fibre_world>(n);

@@ -191,6 +191,8 @@ class network final : public registered::class_pair<network> {
   [[nodiscard]] errc poll_until(link& peer_link, Done&& done) noexcept {
     return registered::poll_until(*this, peer_link, done);
   }
+  /// Gives the core up. Devices complete requests by themselves, and soon.
+  void pause(deadline /*until*/) noexcept { ::sched_yield(); }
   /// Breaks a link over which nothing completes.
   void give_up(link& peer_link) noexcept {
     completions_.break_link(peer_link, peer_link.busiest_queue(),

@@ -63,7 +63,7 @@ enum {
  * Errors: on all ranks PEERBUS_MISMATCH if the options differ, PEERBUS_INVALID_ARGUMENT if
  * `scratch_bytes` is too small for so many ranks or there is no such algorithm, PEERBUS_SYSTEM or
  * PEERBUS_INVALID_ARGUMENT if a rank cannot read its `costs_file`, and PEERBUS_OUT_OF_MEMORY. Also PEERBUS_TIMED_OUT,
- * PEERBUS_PEER_DEAD, PEERBUS_POISONED. `*team` is then NULL.
+ * PEERBUS_PEER_DEAD, PEERBUS_POISONED, and PEERBUS_VIEW_CHANGED if ranks are gone. `*team` is then NULL.
  */
 PEERBUS_API peerbus_code peerbus_team_create(peerbus_comm *comm, const peerbus_team_options *options,
                                              int64_t timeout_ns, peerbus_team **team);

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <peerbus/communicator/any_window.hpp>
+#include <peerbus/communicator/group_view.hpp>
+#include <peerbus/communicator/subset.hpp>
+#include <peerbus/communicator/subset_window.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus::detail {
+
+/// The members of the present view of a communicator as a group of their own, numbered anew in the
+/// order of their ranks, with a window of all its ranks. It is for one view.
+struct member_window {
+  /// Takes `whole`, the window of all ranks. Does not communicate.
+  explicit member_window(std::shared_ptr<any_window> whole)
+      : boot{whole->group().boot(), members_of(whole->group().view())},
+        group{whole->group(), boot, "the members of the view"},
+        window{group, std::move(whole)} {}
+
+  subset_bootstrap boot;  ///< of the members
+  subset_group group;     ///< of the members
+  subset_window window;   ///< of the members
+
+ private:
+  static std::vector<rank_id> members_of(const group_view& view) {
+    return {view.members().begin(), view.members().end()};
+  }
+};
+
+}  // namespace peerbus::detail
