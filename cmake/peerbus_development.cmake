@@ -35,7 +35,8 @@ endfunction()
 # peerbus_add_ctest(<name> COMMAND <arg>... LABELS <label>... TIMEOUT <seconds> [SERIAL] [WAITS])
 #
 # Tests are counted as two processors each, and those that hardly compute, because they wait for
-# deadlines, as one. So `ctest -j` takes twice the number of cores.
+# deadlines, as one. So `ctest -j` takes twice the number of cores. Those that may take longest start first, so that
+# no core is left alone with one of them at the end.
 function(peerbus_add_ctest name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;WAITS" "TIMEOUT" "COMMAND;LABELS")
   math(EXPR timeout "${arg_TIMEOUT} * ${PEERBUS_TEST_TIMEOUT_FACTOR}")
@@ -45,5 +46,6 @@ function(peerbus_add_ctest name)
   endif()
   add_test(NAME "${name}" COMMAND ${arg_COMMAND})
   set_tests_properties("${name}" PROPERTIES LABELS "${arg_LABELS}" TIMEOUT "${timeout}"
-                                            RUN_SERIAL "${arg_SERIAL}" PROCESSORS "${processors}")
+                                            RUN_SERIAL "${arg_SERIAL}" PROCESSORS "${processors}"
+                                            COST "${arg_TIMEOUT}")
 endfunction()

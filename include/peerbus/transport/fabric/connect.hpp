@@ -54,7 +54,8 @@ inline void insert_addresses(network& net, const std::vector<bootstrap::contribu
 /// half of the others: a rank that asks sees the calls of others at once, while the provider tcp of
 /// libfabric 1.17 looks for calls only once in 10 ms at a rank that makes no connection itself.
 inline bool asks(rank_id rank, rank_id peer, std::size_t size) noexcept {
-  const std::size_t distance = (peer.index() + size - rank.index()) % size;
+  const std::size_t turns = peer < rank ? size : 0;
+  const std::size_t distance = peer.index() + turns - rank.index();
   return distance != 0 && (2 * distance < size || (2 * distance == size && rank < peer));
 }
 
