@@ -5,7 +5,8 @@
 In a chain, each header includes the one before it, directly or not. A file that includes them in this order
 puts before each header only what it asks for itself, and is parsed once for all of them. The chains of a hub
 are of headers that include it, so that it can be precompiled for them; the first hub that a header includes
-counts. Prints a line for each chain: its hub or `-`, and the headers, separated by spaces.
+counts. A hub may be a header of the C++ library. Prints a line for each chain: its hub or `-`, and the
+headers, separated by spaces.
 """
 
 import argparse
@@ -58,7 +59,7 @@ def main():
     direct = {}
     for header in asked.headers:
         text = (asked.root / header).read_text(encoding="utf-8").split("\n#if")[0]  # What it always includes.
-        direct[header] = re.findall(r"^#include <(peerbus/.*)>", text, re.MULTILINE)
+        direct[header] = re.findall(r"^#include <(.*)>", text, re.MULTILINE)
     known = {}
     included = {header: included_by(header, direct, known) for header in asked.headers}
     left = sorted(asked.headers, key=lambda header: -len(included[header]))
