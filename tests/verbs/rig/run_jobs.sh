@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # run_jobs.sh JOBS RESULTS: runs jobs one after the other, wherever there is an RDMA device.
 # A line of JOBS is NAME, SECONDS, PROGRAM, ARGUMENT... with tabs between; a job leaves RESULTS/NAME.log
-# and, when it is over, RESULTS/NAME.status.
+# and, when it is over, RESULTS/NAME.status. Several may run with the same RESULTS: each job is run by the first that
+# comes to it.
 
 set -u
 # shellcheck source-path=SCRIPTDIR source=prepare.sh
@@ -13,6 +14,7 @@ mkdir -p "$results" || exit 1
 
 while IFS=$'\t' read -r -a words <&3; do
   name=${words[0]}
+  mkdir "$results/$name.taken" 2>/dev/null || continue
   started=$SECONDS
   "${peerbus_dies_with_this[@]}" timeout --kill-after=5 "${words[1]}" "${words[@]:2}" >"$results/$name.log" 2>&1 </dev/null
   status=$?
