@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <span>
 #include <thread>
 
 #include <doctest/doctest.h>
@@ -21,6 +22,7 @@
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/traffic_class.hpp>
 
+#include "support/bytes.hpp"
 #include "support/ranks.hpp"
 #include "support/repetitions.hpp"
 #include "support/tally.hpp"
@@ -45,8 +47,14 @@ constexpr std::size_t mib = std::size_t{1} << 20U;
 
 inline deadline soon() { return deadline::after(std::chrono::seconds{60}); }
 inline rank_id other_than(rank_id rank) { return rank_id{1 - rank.index()}; }
-inline std::byte byte_of(rank_id rank, std::uint64_t round, std::size_t i) {
-  return static_cast<std::byte>((i * 131 + i / 4096 + rank.index() * 17 + round * 29) & 0xffU);
+/// What a rank puts in a round.
+inline std::uint64_t pattern_of(rank_id rank, std::uint64_t round) {
+  return rank.index() * 17 + round * 29;
+}
+inline void expect_put(std::span<const std::byte> bytes, rank_id rank, std::uint64_t round,
+                       const char* what) {
+  test::expect_equal(test::bytes_of_pattern(bytes, pattern_of(rank, round)), bytes.size(), what,
+                     " that are right, one after the other");
 }
 
 /// Large puts of bulk windows beside signals of latency windows, each byte right. Sources and
@@ -63,7 +71,8 @@ void check_large_bulk_puts(std::size_t bytes = 3 * mib + 776) {
     for (std::uint64_t round = 1; round <= 3; ++round) {
       const auto from_bulk = bulk.local().subspan(bytes, bytes);
       const auto from_quick = quick.local().first(bytes);
-      for (std::size_t i = 0; i < bytes; ++i) from_bulk[i] = from_quick[i] = byte_of(own, round, i);
+      test::fill_pattern(from_bulk, pattern_of(own, round));
+      test::fill_pattern(from_quick, pattern_of(own, round));
       test::expect_ok(bulk.put(peer, 0, from_quick), "a bulk put from a latency window");
       test::expect_ok(bulk.signal(peer, first_signal, round), "a bulk signal");
       test::expect_ok(quick.put(peer, bytes, from_bulk.first(999)), "a put from a bulk window");
@@ -72,15 +81,12 @@ void check_large_bulk_puts(std::size_t bytes = 3 * mib + 776) {
         test::expect_ok(quick.signal(peer, first_signal, value), "a signal");
         test::expect_ok(quick.wait(first_signal, value, soon(), peer), "a wait");
       }
-      for (std::size_t i = 0; i < 999; ++i)
-        test::expect(quick.local()[bytes + i] == byte_of(peer, round, i), "byte ", i);
+      expect_put(quick.local().subspan(bytes, 999), peer, round, "bytes");
       test::expect_ok(bulk.wait(first_signal, round, soon(), peer), "a wait for bulk puts");
-      for (std::size_t i = 0; i < bytes; ++i)
-        test::expect(bulk.local()[i] == byte_of(peer, round, i), "bulk byte ", i);
+      expect_put(bulk.local().first(bytes), peer, round, "bulk bytes");
       test::expect_ok(bulk.get(peer, bytes, bulk.local().subspan(2 * bytes, bytes)), "get");
       test::expect_ok(bulk.flush(peer), "flush");
-      for (std::size_t i = 0; i < bytes; ++i)
-        test::expect(bulk.local()[2 * bytes + i] == byte_of(peer, round, i), "byte got ", i);
+      expect_put(bulk.local().last(bytes), peer, round, "bytes got");
       comm.barrier();  // Sources and targets are written again.
     }
   };
@@ -101,11 +107,10 @@ void check_streaming_thread(std::size_t bytes = mib / 2 + 8) {
       // What does not hold ends the process.
       for (std::uint64_t round = 1; round <= rounds; ++round) {
         const auto source = bulk.local().last(bytes);
-        for (std::size_t i = 0; i < bytes; ++i) source[i] = byte_of(own, round, i);
+        test::fill_pattern(source, pattern_of(own, round));
         test::expect_ok(bulk.put_signal(peer, 0, source, first_signal, round), "put_signal");
         test::expect_ok(bulk.wait(first_signal, round, soon(), peer), "wait");
-        for (std::size_t i = 0; i < bytes; ++i)
-          test::expect(bulk.local()[i] == byte_of(peer, round, i), "byte ", i);
+        expect_put(bulk.local().first(bytes), peer, round, "bytes");
         test::expect_ok(bulk.flush(peer), "flush");
         test::expect_ok(bulk.signal(peer, signal_id{1}, round), "signal that all was compared");
         test::expect_ok(bulk.wait(signal_id{1}, round, soon(), peer), "wait to go on");
@@ -214,7 +219,7 @@ void check_signal_passes_bulk(Make make, std::size_t bytes, std::size_t most_sen
     comm.barrier();
     const rank_id peer = other_than(comm.rank());
     if (comm.rank() == rank_id{0}) {
-      std::fill(bulk.local().begin(), bulk.local().end(), std::byte{7});
+      test::fill_bytes(bulk.local(), std::byte{7});
       // Rank 1 makes no call: a put that waited for it would never return.
       test::expect_ok(bulk.put_signal(peer, 0, bulk.local(), first_signal, 1), "a bulk put");
       test::expect_ok(quick.signal(peer, first_signal, 1), "a signal");

@@ -15,6 +15,7 @@
 #include "support/counted_new.hpp"
 #include "support/groups.hpp"
 #include "support/ranks.hpp"
+#include "support/repetitions.hpp"
 
 namespace allocation_test {
 
@@ -52,8 +53,8 @@ void check_no_allocation(std::size_t ranks, bool zero_copy) {
     if (ranks > 1) buffer.low_latency_update_mask_buffer((rank + 1) % ranks, true);
     comm.barrier();
     const std::uint64_t before = allocations;
-    for (std::size_t round = 0; round < 100; ++round) {
-      auto& one = all[round % 48];
+    for (std::size_t round = 0; round < test::repetitions(100, all.size()); ++round) {
+      auto& one = all[round % all.size()];
       auto got = buffer.low_latency_dispatch(one.dispatch_args());
       if (got.hook) got.hook();
       got.event.current_stream_wait();
@@ -64,7 +65,7 @@ void check_no_allocation(std::size_t ranks, bool zero_copy) {
       if (back.hook) back.hook();
       back.event.current_stream_wait();
     }
-    test::expect_equal(allocations - before, 0U, "allocations in 100 pairs of calls");
+    test::expect_equal(allocations - before, 0U, "allocations");
   });
 }
 
@@ -118,8 +119,9 @@ TEST_CASE("normal calls of a known shape allocate nothing") {
     const std::vector<float> weights(8, 0.5F);
     for (int i = 0; i < 3; ++i) call_normally(buffer, x, ids, weights);
     const std::uint64_t before = allocations;
-    for (int i = 0; i < 100; ++i) call_normally(buffer, x, ids, weights);
-    test::expect_equal(allocations - before, 0U, "allocations in 100 rounds");
+    for (std::uint64_t i = 0; i < test::repetitions(100); ++i)
+      call_normally(buffer, x, ids, weights);
+    test::expect_equal(allocations - before, 0U, "allocations");
   });
   CHECK(status == 0);
 }

@@ -31,6 +31,7 @@
 #include "support/indirect.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
+#include "support/repetitions.hpp"
 
 namespace allocation_test {
 
@@ -70,13 +71,13 @@ void fill_outputs(const peerbus::moe::received_token_slots<Codec>& got) {
   for (auto& value : got.all().outputs()) value = peerbus::bf16{1.0F};
 }
 
-/// `operate()` is done once, which may touch things for the first time, then a hundred times.
+/// `operate()` is done once, which may touch things for the first time, then many times.
 template <class Operate>
 void expect_no_allocation(Operate&& operate) {
   operate();
   const std::uint64_t before = allocations;
-  for (std::size_t i = 0; i < 100; ++i) operate();
-  test::expect_equal(allocations - before, 0U, "allocations in 100 rounds");
+  for (std::uint64_t i = 0; i < test::repetitions(100); ++i) operate();
+  test::expect_equal(allocations - before, 0U, "allocations");
 }
 
 template <class Group, class Codec>

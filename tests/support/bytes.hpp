@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
 
@@ -23,5 +24,10 @@ inline bool equal_bytes(std::span<const std::byte> one, std::span<const std::byt
   return one.size() == other.size() &&
          (one.empty() || std::memcmp(one.data(), other.data(), one.size()) == 0);
 }
+
+/// Fills `bytes` with the pattern of a number, 256 of which differ everywhere.
+void fill_pattern(std::span<std::byte> bytes, std::uint64_t number);
+/// Returns how many bytes are those of the pattern, up to the first that is not.
+std::size_t bytes_of_pattern(std::span<const std::byte> bytes, std::uint64_t number);
 
 }  // namespace test
