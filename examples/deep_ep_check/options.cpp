@@ -7,6 +7,7 @@
 #include <iterator>
 #include <string_view>
 
+#include <peerbus/core/text.hpp>
 #include <peerbus/moe/config.hpp>
 
 #include "examples/support/command_line.hpp"
@@ -15,6 +16,7 @@ namespace deep_ep_check {
 namespace {
 
 namespace deep_ep = peerbus::deep_ep;
+using peerbus::concat;
 
 /// Returns the enumerator in `all` with the given `name`.
 /// Refuses other names, with a list of the possible ones.
@@ -35,7 +37,8 @@ constexpr deep_ep::comm_algorithm algorithms[] = {
     deep_ep::comm_algorithm::fullmesh_v2, deep_ep::comm_algorithm::fullmesh,
     deep_ep::comm_algorithm::hierarchy};
 constexpr auto platforms = deep_ep::all_profiles;
-constexpr call_mode modes[] = {call_mode::low_latency, call_mode::normal, call_mode::ep};
+constexpr call_mode modes[] = {call_mode::low_latency, call_mode::normal, call_mode::ep,
+                               call_mode::a2e};
 
 // Larger than any real configuration, and small enough that every number of bytes fits 64 bits.
 constexpr std::uint64_t most_ranks = 1 << 16;
@@ -43,18 +46,22 @@ constexpr std::uint64_t most_experts = 1 << 16;
 constexpr std::uint64_t most_tokens = 1 << 20;
 constexpr std::uint64_t most_hidden = 1 << 17;
 
+constexpr const char* deep_ep_group = "Options of DeepEP's modes";
 constexpr const char* low_latency_group = "Options of the low-latency mode";
 constexpr const char* buffer_group = "The Buffer of the low-latency and the normal mode";
 constexpr const char* normal_group = "Options of the normal mode";
 constexpr const char* normal_and_ep_group = "Options of the normal mode and of EPBuffer";
 constexpr const char* ep_group = "Options of version 2.5's EPBuffer";
+constexpr const char* a2e_group = "Options of the mode a2e";
 
 /// Returns whether calls of `mode` have the options of `group`.
 constexpr bool has_group(call_mode mode, std::string_view group) {
+  if (group == a2e_group) return mode == call_mode::a2e;
+  if (group == deep_ep_group) return mode != call_mode::a2e;
   if (group == low_latency_group) return mode == call_mode::low_latency;
-  if (group == buffer_group) return mode != call_mode::ep;
+  if (group == buffer_group) return mode == call_mode::low_latency || mode == call_mode::normal;
   if (group == normal_group) return mode == call_mode::normal;
-  if (group == normal_and_ep_group) return mode != call_mode::low_latency;
+  if (group == normal_and_ep_group) return mode == call_mode::normal || mode == call_mode::ep;
   if (group == ep_group) return mode == call_mode::ep;
   return true;
 }
@@ -70,25 +77,33 @@ struct words {
 
 void add_sizes(programs::command_line& line, options& chosen, words& texts) {
   deep_ep::call& c = chosen.call;
-  line.add("--ranks", c.ranks, "Ranks of the group").whole_number(1, most_ranks).required();
-  line.add("--ranks-per-node", c.ranks_per_node, "Default: 8; of no matter on ascend_a3")
-      .whole_number(1, most_ranks);
+  line.add("--ranks", c.ranks, "Ranks of the group; in mode a2e those of attention and of experts")
+      .whole_number(1, most_ranks)
+      .required();
   line.add("--tokens", c.tokens, "Tokens that a rank dispatches at once")
       .whole_number(0, most_tokens)
       .required();
-  line.add("--max-tokens", c.max_tokens,
-           "num_max_dispatch_tokens_per_rank, or num_max_tokens_per_rank of EPBuffer (default: "
-           "--tokens); not in normal mode")
-      .whole_number(1, most_tokens);
   line.add("--hidden", c.hidden, "Channels of a token").whole_number(1, most_hidden).required();
   line.add("--top-k", c.top_k, "Experts per token; 0 in normal mode: without topk_idx")
       .whole_number(0, most_experts)
       .required();
-  line.add("--experts", c.experts, "Experts of the whole group")
-      .whole_number(1, most_experts)
-      .required();
-  line.add("--mode", texts.mode, "low-latency, normal or ep (version 2.5's EPBuffer)");
+  line.add(
+      "--mode", texts.mode,
+      "low-latency, normal, ep (version 2.5's EPBuffer) or a2e (CANN's aclnnA2e and aclnnE2a)");
   line.add("--dtype", texts.dtype, "Type of dispatch's x: bf16, fp8_e4m3 or other");
+  line.add("--target,--profile", texts.profiles,
+           "unrestricted, deepep_v1, ascend_a2, ascend_a3, deepep_v2_5 or ascend_950; may be "
+           "repeated (default: all, as a report)");
+  line.flag("--json", chosen.wants_json, "Print JSON");
+
+  line.group(deep_ep_group);
+  line.add("--experts", c.experts, "Experts of the whole group").whole_number(1, most_experts);
+  line.add("--ranks-per-node", c.ranks_per_node, "Default: 8; of no matter on ascend_a3")
+      .whole_number(1, most_ranks);
+  line.add("--max-tokens", c.max_tokens,
+           "num_max_dispatch_tokens_per_rank, or num_max_tokens_per_rank of EPBuffer (default: "
+           "--tokens); not in normal mode")
+      .whole_number(1, most_tokens);
   line.flag("--dropped", c.dropped, "topk_idx has entries of -1");
   line.flag("--narrow-topk-idx", c.narrow_topk_idx, "topk_idx is not int64");
   line.flag("--gaps-in-x", c.gaps_in_x, "Combine's x is not contiguous");
@@ -96,10 +111,14 @@ void add_sizes(programs::command_line& line, options& chosen, words& texts) {
   line.add("--in-flight", chosen.in_flight,
            "For peerbus's memory: batches between dispatch and combine at once")
       .whole_number(1, peerbus::moe::max_in_flight);
-  line.add("--target,--profile", texts.profiles,
-           "unrestricted, deepep_v1, ascend_a2, ascend_a3, deepep_v2_5 or ascend_950; may be "
-           "repeated (default: all, as a report)");
-  line.flag("--json", chosen.wants_json, "Print JSON");
+}
+
+void add_options_of_a2e(programs::command_line& line, peerbus::cann::apart_call& c) {
+  line.group(a2e_group);
+  line.add("--expert-ranks", c.expert_rank_size, "expertRankSize: how many of --ranks have experts")
+      .whole_number(1, most_ranks);
+  line.flag("--compute-gate", c.compute_gate, "computeGate is 1: ids and scales travel");
+  line.add("--aiv-num", c.aiv_num, "aivNum (default: as few as work)").whole_number(1, 1 << 10);
 }
 
 void add_options_of_modes(programs::command_line& line, deep_ep::call& c, words& texts) {
@@ -167,6 +186,24 @@ void check_mode(const programs::command_line& line, call_mode chosen) {
   }
 }
 
+/// Completes the call of the mode a2e from the options that it shares with the others.
+void finish_a2e(options& chosen) {
+  const deep_ep::call& c = chosen.call;
+  peerbus::cann::apart_call& apart = chosen.apart;
+  if (apart.expert_rank_size == 0 || apart.expert_rank_size >= c.ranks)
+    programs::refuse("--expert-ranks",
+                     concat(apart.expert_rank_size, " of ", c.ranks,
+                            " ranks, expected at least 1, and less than --ranks"));
+  apart.attention_rank_size = c.ranks - apart.expert_rank_size;
+  apart.tokens = c.tokens;
+  apart.hidden_size = c.hidden;
+  apart.topk = c.top_k;
+  apart.dtype = c.dtype;
+  apart.expert_ids_given = apart.scales_given = apart.compute_gate;
+  if (apart.aiv_num == 0) apart.aiv_num = apart.compute_gate ? 3 : 1;
+  apart.hccl_buffsize_mb = c.environment.hccl_buffsize_mb;
+}
+
 void finish(const programs::command_line& line, const words& texts, options& chosen) {
   chosen.mode = named("--mode", texts.mode, modes);
   check_mode(line, chosen.mode);
@@ -175,13 +212,18 @@ void finish(const programs::command_line& line, const words& texts, options& cho
   c.algorithm = named("--comm-alg", texts.algorithm, algorithms);
   if (chosen.mode == call_mode::normal && c.max_tokens != 0)
     programs::refuse("--max-tokens", "given with --mode normal, expected --mode low-latency or ep");
-  if (chosen.mode != call_mode::normal && c.max_tokens == 0) c.max_tokens = c.tokens;
+  const bool has_most = chosen.mode == call_mode::low_latency || chosen.mode == call_mode::ep;
+  if (has_most && c.max_tokens == 0) c.max_tokens = c.tokens;
   c.allow_multiple_reduction = !texts.no_multiple_reduction;
   for (const std::string& name : texts.profiles) {
     const deep_ep::profile platform = named("--target", name, platforms);
     if (std::ranges::find(chosen.profiles, platform) == chosen.profiles.end())
       chosen.profiles.push_back(platform);
   }
+  if (chosen.mode == call_mode::a2e)
+    finish_a2e(chosen);
+  else if (c.experts == 0)
+    programs::refuse("--experts", concat("missing, expected with --mode ", to_string(chosen.mode)));
   chosen.has_named_profiles = !chosen.profiles.empty();
   if (!chosen.has_named_profiles)
     chosen.profiles.assign(std::begin(platforms), std::end(platforms));
@@ -200,6 +242,7 @@ options parse(int argc, char** argv) {
       "Exit status: 0; 1 if a platform named by --target refuses; 2 for wrong arguments."};
   add_sizes(line, chosen, texts);
   add_options_of_modes(line, chosen.call, texts);
+  add_options_of_a2e(line, chosen.apart);
   add_environment(line, chosen.call.environment);
   if (const auto status = line.parse(argc, argv, [&] { finish(line, texts, chosen); }))
     std::exit(*status);

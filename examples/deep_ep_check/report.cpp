@@ -3,14 +3,17 @@
 
 #include <cstdio>
 #include <string_view>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include <peerbus/compat/cann/attention_apart.hpp>
 #include <peerbus/core/text.hpp>
 
 namespace deep_ep_check {
 namespace {
 
+namespace cann = peerbus::cann;
 namespace deep_ep = peerbus::deep_ep;
 using json = nlohmann::ordered_json;
 using peerbus::concat;
@@ -25,8 +28,8 @@ std::string mib(std::size_t bytes) {
 std::string platform_text(const verdict& v) {
   std::string text = concat(to_string(v.platform), v.fits ? ": fits\n" : ": does not fit\n");
   for (const auto& [what, found] : v.findings)
-    text += concat(deep_ep::refuses(found) ? "  no    " : "  note  ", to_string(what), ": ",
-                   describe(found), "\n");
+    text += concat(deep_ep::refuses(found) ? "  no    " : "  note  ", what, ": ", describe(found),
+                   "\n");
   for (const deep_ep::variable& each : v.variables)
     text += each.set ? concat("  set   ", each.name, "=", each.value, "  (", each.why, ")\n")
                      : concat("  unset ", each.name, "  (", each.why, ")\n");
@@ -51,7 +54,53 @@ std::string memory_text(const options& chosen, const memory& needed) {
   return text;
 }
 
+/// Returns the `batchSize` of each rank whose `batchSize` is not that of the rank before.
+std::vector<std::pair<std::size_t, std::size_t>> batch_sizes(cann::apart_call c,
+                                                             cann::apart_operation what) {
+  std::vector<std::pair<std::size_t, std::size_t>> sizes;
+  c.what = what;
+  for (c.rank = 0; c.rank < c.expert_rank_size + c.attention_rank_size; ++c.rank)
+    if (const std::size_t size = batch_size_of(c); sizes.empty() || sizes.back().second != size)
+      sizes.emplace_back(c.rank, size);
+  return sizes;
+}
+
+std::string batch_sizes_text(const cann::apart_call& c) {
+  std::string text = "batchSize\n";
+  for (const auto what : {cann::apart_operation::a2e, cann::apart_operation::e2a}) {
+    text += concat("  ", to_string(what), ":");
+    for (const auto& [rank, size] : batch_sizes(c, what))
+      text += concat(rank == 0 ? " " : ", ", size, " from rank ", rank, " on");
+    text += "\n";
+  }
+  return text;
+}
+
+json batch_sizes_json(const cann::apart_call& c) {
+  json result = json::object();
+  for (const auto what : {cann::apart_operation::a2e, cann::apart_operation::e2a}) {
+    json& sizes = result[std::string{to_string(what)}] = json::array();
+    for (const auto& [rank, size] : batch_sizes(c, what))
+      sizes.push_back({{"from_rank", rank}, {"batch_size", size}});
+  }
+  return result;
+}
+
+json a2e_json(const cann::apart_call& c) {
+  return {{"mode", to_string(call_mode::a2e)},
+          {"ranks", c.expert_rank_size + c.attention_rank_size},
+          {"expert_ranks", c.expert_rank_size},
+          {"tokens", c.tokens},
+          {"hidden", c.hidden_size},
+          {"top_k", c.topk},
+          {"dtype", to_string(c.dtype)},
+          {"compute_gate", c.compute_gate},
+          {"aiv_num", c.aiv_num},
+          {"hccl_buffsize", c.hccl_buffsize_mb}};
+}
+
 json call_json(const options& chosen) {
+  if (chosen.mode == call_mode::a2e) return a2e_json(chosen.apart);
   const deep_ep::call& c = chosen.call;
   json result{{"mode", to_string(chosen.mode)},
               {"ranks", c.ranks},
@@ -107,7 +156,7 @@ json call_json(const options& chosen) {
 
 json finding_json(const operation_finding& each) {
   const deep_ep::finding& f = each.found;
-  json result{{"operation", to_string(each.what)}, {"kind", to_string(f.kind)}, {"what", f.what}};
+  json result{{"operation", each.what}, {"kind", to_string(f.kind)}, {"what", f.what}};
   if (deep_ep::refuses(f)) {
     if (f.given_text.empty())
       result["given"] = f.given;
@@ -158,11 +207,16 @@ json memory_json(const memory& needed) {
 std::string report_text(const options& chosen, const std::vector<verdict>& verdicts,
                         const std::optional<memory>& needed) {
   const deep_ep::call& c = chosen.call;
-  std::string text = concat(to_string(chosen.mode), ": ", c.ranks, " ranks, ", c.tokens, " tokens");
-  if (chosen.mode != call_mode::normal) text += concat(" of at most ", c.max_tokens);
-  text += concat(", hidden ", c.hidden, ", top_k ", c.top_k, ", ", c.experts, " experts, ",
-                 to_string(c.dtype), "\n\n");
+  const bool is_a2e = chosen.mode == call_mode::a2e;
+  std::string text = concat(to_string(chosen.mode), ": ", c.ranks, " ranks, ");
+  if (is_a2e) text += concat(chosen.apart.expert_rank_size, " of them with experts, ");
+  text += concat(c.tokens, " tokens");
+  if (c.max_tokens != 0) text += concat(" of at most ", c.max_tokens);
+  text += concat(", hidden ", c.hidden, ", top_k ", c.top_k, ", ");
+  if (!is_a2e) text += concat(c.experts, " experts, ");
+  text += concat(to_string(c.dtype), "\n\n");
   for (const verdict& each : verdicts) text += platform_text(each) + "\n";
+  if (is_a2e) return text + batch_sizes_text(chosen.apart);
   return text + (needed ? memory_text(chosen, *needed)
                         : "memory: not said, as nothing runs this configuration\n");
 }
@@ -171,10 +225,11 @@ std::string report_json(const options& chosen, const std::vector<verdict>& verdi
                         const std::optional<memory>& needed) {
   json profiles = json::array();
   for (const verdict& each : verdicts) profiles.push_back(platform_json(each));
-  const json result{{"arguments", chosen.arguments},
-                    {"call", call_json(chosen)},
-                    {"profiles", profiles},
-                    {"memory", needed ? memory_json(*needed) : json(nullptr)}};
+  json result{{"arguments", chosen.arguments},
+              {"call", call_json(chosen)},
+              {"profiles", profiles},
+              {"memory", needed ? memory_json(*needed) : json(nullptr)}};
+  if (chosen.mode == call_mode::a2e) result["batch_sizes"] = batch_sizes_json(chosen.apart);
   return result.dump(2) + "\n";
 }
 

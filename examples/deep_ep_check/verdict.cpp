@@ -6,6 +6,7 @@
 #include <string>
 
 #include <peerbus/codec/bf16.hpp>
+#include <peerbus/compat/cann/attention_apart.hpp>
 #include <peerbus/compat/deep_ep/size_hint.hpp>
 #include <peerbus/moe/layout.hpp>
 
@@ -14,6 +15,7 @@ namespace {
 
 namespace deep_ep = peerbus::deep_ep;
 namespace moe = peerbus::moe;
+namespace cann = peerbus::cann;
 
 std::array<deep_ep::call, 2> calls_of(const options& chosen) {
   using deep_ep::operation;
@@ -32,6 +34,7 @@ std::array<deep_ep::call, 2> calls_of(const options& chosen) {
       dispatch.what = operation::ep_dispatch;
       combine.what = operation::ep_combine;
       break;
+    case call_mode::a2e: break;  // `judge_a2e`
   }
   dispatch.gaps_in_x = false;                   // peerbus would refuse them too.
   combine.dtype = deep_ep::element_type::bf16;  // Experts return bf16 for any type of dispatch.
@@ -59,9 +62,39 @@ moe::memory_map map_of_calls(const options& chosen) {
   return {wanted, moe::rank_major{}.geometry(wanted, c.ranks), c.ranks, row};
 }
 
+/// Adds what a platform says of an operation, unless it said so before.
+void add(verdict& result, std::string_view what, const deep_ep::finding& f) {
+  result.fits = result.fits && !deep_ep::refuses(f);
+  const std::string words = describe(f);
+  if (std::ranges::none_of(result.findings,
+                           [&](const auto& known) { return describe(known.found) == words; }))
+    result.findings.push_back({what, f});
+}
+
+verdict judge_a2e(const options& chosen, deep_ep::profile platform) {
+  verdict result{.platform = platform, .fits = true, .findings = {}, .variables = {}};
+  cann::apart_call c = chosen.apart;
+  const std::size_t mb = cann::required_hccl_buffsize_mb(c);
+  if (c.hccl_buffsize_mb == 0) c.hccl_buffsize_mb = mb;
+  for (const auto what : {cann::apart_operation::a2e, cann::apart_operation::e2a}) {
+    c.what = what;
+    // Of attention ranks one, as they do the same.
+    for (c.rank = 0; c.rank <= c.expert_rank_size; ++c.rank) {
+      c.batch_size = cann::batch_size_of(c);
+      cann::examine(platform, c,
+                    [&](const deep_ep::finding& f) { add(result, to_string(what), f); });
+    }
+  }
+  if (result.fits && mb > deep_ep::default_hccl_buffsize_mb)
+    result.variables.push_back(
+        {"HCCL_BUFFSIZE", true, mb, "MB, the same on all ranks; 200 if not set"});
+  return result;
+}
+
 }  // namespace
 
 verdict judge(const options& chosen, deep_ep::profile platform) {
+  if (chosen.mode == call_mode::a2e) return judge_a2e(chosen, platform);
   verdict result{.platform = platform, .fits = true, .findings = {}, .variables = {}};
   for (deep_ep::call c : calls_of(chosen)) {
     deep_ep::for_each_variable(platform, c, [&](const deep_ep::variable& v) {
@@ -69,18 +102,14 @@ verdict judge(const options& chosen, deep_ep::profile platform) {
         result.variables.push_back(v);
     });
     c.environment = deep_ep::required_environment(platform, c);
-    deep_ep::examine(platform, c, [&](const deep_ep::finding& f) {
-      result.fits = result.fits && !deep_ep::refuses(f);
-      const std::string words = describe(f);
-      if (std::ranges::none_of(result.findings,
-                               [&](const auto& known) { return describe(known.found) == words; }))
-        result.findings.push_back({c.what, f});
-    });
+    deep_ep::examine(platform, c,
+                     [&](const deep_ep::finding& f) { add(result, to_string(c.what), f); });
   }
   return result;
 }
 
 std::optional<memory> memory_of(const options& chosen) {
+  if (chosen.mode == call_mode::a2e) return std::nullopt;
   for (const deep_ep::call& c : calls_of(chosen))
     if (!deep_ep::fits(deep_ep::profile::unrestricted, c)) return std::nullopt;
   const deep_ep::call& c = chosen.call;

@@ -18,11 +18,12 @@
 namespace deep_ep_check {
 
 struct operation_finding {
-  peerbus::deep_ep::operation what;
+  std::string_view what;  ///< the operation
   peerbus::deep_ep::finding found;
 };
 
-/// The judgement of one platform about the configuration, if its environment variables are set.
+/// The judgement of one platform about the configuration, if its environment variables are set. Of
+/// the mode a2e: about all ranks, whose `batchSize` is as it has to be.
 struct verdict {
   peerbus::deep_ep::profile platform;
   bool fits = true;
@@ -47,7 +48,8 @@ struct memory {
 /// Returns the judgement of `platform` about `chosen`.
 verdict judge(const options& chosen, peerbus::deep_ep::profile platform);
 
-/// Returns the memory that `chosen` needs, or nothing if peerbus itself refuses the configuration.
+/// Returns the memory that `chosen` needs, or nothing if peerbus itself refuses the configuration,
+/// or for the mode a2e, whose operators have HCCL's buffer alone.
 std::optional<memory> memory_of(const options& chosen);
 
 }  // namespace deep_ep_check

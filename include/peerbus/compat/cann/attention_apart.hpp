@@ -63,6 +63,16 @@ constexpr std::size_t attention_ranks_of(const apart_call& c, std::size_t expert
          (expert_rank < c.attention_rank_size % c.expert_rank_size ? 1 : 0);
 }
 
+/// Returns what the call's rank has to give as `batchSize`. Every expert rank reads the tokens of
+/// an attention rank as its own `batchSize` divided by the number of attention ranks.
+/// `c.expert_rank_size` is not 0.
+constexpr std::size_t batch_size_of(const apart_call& c) noexcept {
+  if (c.rank >= c.expert_rank_size) return c.tokens;
+  // In aclnnA2e all expert ranks give what the one with most attention ranks does.
+  const std::size_t rank = c.what == apart_operation::a2e ? 0 : c.rank;
+  return c.tokens * attention_ranks_of(c, rank);
+}
+
 /// Returns the HCCL_BUFFSIZE that the call needs, in MB: room for flags, and for the tokens with
 /// their ids and scales.
 constexpr std::size_t required_hccl_buffsize_mb(const apart_call& c) noexcept {
@@ -73,25 +83,22 @@ constexpr std::size_t required_hccl_buffsize_mb(const apart_call& c) noexcept {
 
 namespace detail {
 
-/// Checks what the operators are told of batches. Every expert rank reads the tokens of an
-/// attention rank as its own `batch_size` divided by the number of attention ranks.
+/// Checks what the operators are told of batches.
 template <class Visit>
 constexpr void check_apart_batch(const apart_call& c, deep_ep::detail::checker<Visit>& check) {
-  using deep_ep::expectation;
-  const std::size_t most = (c.attention_rank_size + c.expert_rank_size - 1) / c.expert_rank_size;
-  if (c.rank >= c.expert_rank_size) {
-    check.number("batchSize", c.batch_size, expectation::exactly(c.tokens),
+  const std::size_t needed = batch_size_of(c);
+  const auto expected = deep_ep::expectation::exactly(needed);
+  if (c.rank >= c.expert_rank_size)
+    check.number("batchSize", c.batch_size, expected,
                  "give the tokens of this attention rank, filled up to as many as the others have");
-  } else if (c.what == apart_operation::a2e) {
-    check.number("batchSize", c.batch_size, expectation::exactly(c.tokens * most),
+  else if (c.what == apart_operation::a2e)
+    check.number("batchSize", c.batch_size, expected,
                  "give the tokens of as many attention ranks as the expert rank with most has, on "
                  "all expert ranks: ",
-                 c.tokens * most);
-  } else {
-    const std::size_t rows = c.tokens * attention_ranks_of(c, c.rank);
-    check.number("batchSize", c.batch_size, expectation::exactly(rows),
-                 "give the tokens of the attention ranks that this expert rank serves: ", rows);
-  }
+                 needed);
+  else
+    check.number("batchSize", c.batch_size, expected,
+                 "give the tokens of the attention ranks that this expert rank serves: ", needed);
 }
 
 /// Checks the gate's results, which travel with the tokens or not at all.
