@@ -9,11 +9,6 @@
 
 namespace ep_bench {
 
-/// True if a transport has several planes and counts the bytes of each.
-template <class Transport>
-inline constexpr bool counts_planes =
-    requires(const Transport& bus) { bus.far_traffic().messages; };
-
 /// The memory of the spans is that of `chosen`.
 inline peerbus::moe::exchange_config config_of(const options& chosen) {
   return {.experts = chosen.experts,

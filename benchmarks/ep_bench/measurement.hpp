@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,6 +25,7 @@
 #include <peerbus/moe/relay.hpp>
 #include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/moe/stores.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/concept.hpp>
 
 #include "ep_bench/balance.hpp"
@@ -115,11 +117,12 @@ class measurement {
     }
     const std::string wrong = check_everything();
     result.wrong = findings_.first_of_all(miscounted.empty() ? wrong : miscounted);
-    if constexpr (counts_planes<Transport>) {
-      result.planes = planes_.per_pair(comm_->bus().near_ranks().size(), pairs_, rows_);
-      result.relay = moe_.relay();
-      if (chosen_.relay == peerbus::moe::relay::never) result.relay.estimate = relay_estimate();
-    }
+    if constexpr (may_have_planes)
+      if (moved_by(comm_->bus())) {
+        result.planes = planes_.per_pair(comm_->bus().near_ranks().size(), pairs_, rows_);
+        result.relay = moe_.relay();
+        if (chosen_.relay == peerbus::moe::relay::never) result.relay.estimate = relay_estimate();
+      }
     result.samples = samples_.slowest(iterations);
     result.signal_one_way_ns = signals_.one_way_ns();
     result.stores = moe_.stores_for(truth_.tokens_of(comm_->rank().index()));
@@ -131,6 +134,7 @@ class measurement {
   }
 
  private:
+  static constexpr bool may_have_planes = std::same_as<Transport, peerbus::any_transport>;
   static constexpr std::size_t signal_blocks = 32;
   static constexpr floor_kind floor =
       peerbus::direct_transport<Transport> ? floor_kind::copies : floor_kind::puts;
@@ -283,7 +287,8 @@ class measurement {
   void operations(Note&& note) {
     surroundings_.restore();
     tokens_.recall();
-    if constexpr (counts_planes<Transport>) planes_.leave_out(comm_->bus());
+    if constexpr (may_have_planes)
+      if (const auto moved = moved_by(comm_->bus())) planes_.leave_out(*moved);
     const double there =
         bench::timed(*comm_, [&] { metered(dispatch_meter_, [&] { dispatch(received_); }); });
     if (rebalancer_) rebalancer_->count(moe_, received_->ticket());
@@ -292,7 +297,8 @@ class measurement {
     surroundings_.restore();
     const double back =
         bench::timed(*comm_, [&] { metered(combine_meter_, [&] { combine(*received_); }); });
-    if constexpr (counts_planes<Transport>) planes_.take(comm_->bus());
+    if constexpr (may_have_planes)
+      if (const auto moved = moved_by(comm_->bus())) planes_.take(*moved);
     ++pairs_;
     note(series::dispatch, there);
     note(series::read, reading);
@@ -385,7 +391,7 @@ class measurement {
     const auto note = [&found](const std::string& text) {
       if (found.empty()) found = text;
     };
-    if constexpr (counts_planes<Transport>) rows_ = moe_.traffic(received.ticket());
+    if constexpr (may_have_planes) rows_ = moe_.traffic(received.ticket());
     experts_.run(received);
     combine(received);
     note(check_.combined(combined_.all()));
@@ -439,7 +445,7 @@ class measurement {
   core_meter combine_meter_;
   bool is_metered_ = false;
   plane_tally planes_;
-  peerbus::moe::row_traffic rows_;  ///< of each dispatch, if the transport has several planes
+  peerbus::moe::row_traffic rows_;  ///< of each dispatch, if there may be several planes
   std::size_t pairs_ = 0;           ///< dispatches with their combines that the tally has
 };
 

@@ -3,12 +3,23 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include <peerbus/moe/row_traffic.hpp>
+#include <peerbus/transport/any_transport.hpp>
+#include <peerbus/transport/planes/traffic.hpp>
 
 #include "ep_bench/outcome.hpp"
 
 namespace ep_bench {
+
+/// What the planes of a transport have moved so far.
+struct moved_by_planes {
+  peerbus::plane_traffic near;
+  peerbus::plane_traffic far;
+};
+/// Returns it, or nothing if the transport is no `planes`.
+[[nodiscard]] std::optional<moved_by_planes> moved_by(peerbus::any_transport& bus) noexcept;
 
 /// Adds up what a transport of several planes counts for the operations, and leaves out what it
 /// counts for the plain puts between them. The transport does not see rows that are stored at near
@@ -16,18 +27,11 @@ namespace ep_bench {
 class plane_tally {
  public:
   /// Leaves out everything since the last call of this class.
-  template <class Planes>
-  void leave_out(const Planes& bus) noexcept {
-    before_ = counts_of(bus);
-  }
+  void leave_out(const moved_by_planes& now) noexcept { before_ = now; }
   /// Adds everything since `leave_out`.
-  template <class Planes>
-  void take(const Planes& bus) noexcept {
-    const counts now = counts_of(bus);
-    sum_.near_bytes += now.near_bytes - before_.near_bytes;
-    sum_.near_messages += now.near_messages - before_.near_messages;
-    sum_.far_bytes += now.far_bytes - before_.far_bytes;
-    sum_.far_messages += now.far_messages - before_.far_messages;
+  void take(const moved_by_planes& now) noexcept {
+    add(sum_.near, now.near, before_.near);
+    add(sum_.far, now.far, before_.far);
   }
   /// Returns the counts for one of `pairs` dispatches with their combines.
   [[nodiscard]] plane_counts per_pair(std::size_t near_ranks, std::size_t pairs,
@@ -37,28 +41,21 @@ class plane_tally {
     };
     return {near_ranks,
             rows,
-            each(sum_.near_bytes),
-            each(sum_.near_messages),
-            each(sum_.far_bytes),
-            each(sum_.far_messages)};
+            each(sum_.near.bytes),
+            each(sum_.near.messages),
+            each(sum_.far.bytes),
+            each(sum_.far.messages)};
   }
 
  private:
-  struct counts {
-    std::uint64_t near_bytes = 0;
-    std::uint64_t near_messages = 0;
-    std::uint64_t far_bytes = 0;
-    std::uint64_t far_messages = 0;
-  };
-  template <class Planes>
-  static counts counts_of(const Planes& bus) noexcept {
-    const auto near = bus.near_traffic();
-    const auto far = bus.far_traffic();
-    return {near.bytes, near.messages, far.bytes, far.messages};
+  static void add(peerbus::plane_traffic& sum, const peerbus::plane_traffic& now,
+                  const peerbus::plane_traffic& before) noexcept {
+    sum.bytes += now.bytes - before.bytes;
+    sum.messages += now.messages - before.messages;
   }
 
-  counts before_;
-  counts sum_;
+  moved_by_planes before_;
+  moved_by_planes sum_;
 };
 
 }  // namespace ep_bench

@@ -256,6 +256,18 @@ TEST_CASE_TEMPLATE("refinements are those of the held transport", Erased, any_tr
         }) == 0);
 }
 
+TEST_CASE("the held transport is found by its type, also after a move") {
+  CHECK(peerbus::run_threads(2, [](bootstrap& boot) {
+          notes calls;
+          any_transport bus{noting{boot, calls}};
+          auto* const held = bus.find_held<noting>();
+          test::expect(held != nullptr && &held->boot() == &boot, "what was given");
+          test::expect(bus.find_held<peerbus::loopback>() == nullptr, "no other type");
+          any_transport moved{std::move(bus)};
+          test::expect(moved.find_held<noting>() == held, "the same place");
+        }) == 0);
+}
+
 TEST_CASE("without a refinement, calls do what its users would do without it") {
   CHECK(peerbus::run_threads(2, [](bootstrap& boot) {
           notes calls;

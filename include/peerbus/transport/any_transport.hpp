@@ -80,6 +80,14 @@ class any_transport {
   any_transport& operator=(const any_transport&) = delete;
   ~any_transport() = default;
 
+  /// Returns the transport that is held if it is a `Held`, else nullptr: for what only that type
+  /// has, such as `planes::far_traffic`. It stays where it is until this, or whatever this is moved
+  /// to, is destroyed. One that another shared library has put here may not be found.
+  template <transport Held>
+  [[nodiscard]] Held* find_held() noexcept {
+    return static_cast<Held*>(held_->find(&detail::mark_of<Held>));
+  }
+
   ///@{
   /// Forwards the call to the held transport. The concept `transport` states its contract.
   [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }

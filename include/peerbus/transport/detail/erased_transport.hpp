@@ -28,6 +28,10 @@ class erased_window {
   virtual ~erased_window() = default;
 };
 
+/// Its address stands for a type, in programs without run-time types as well.
+template <class T>
+inline char mark_of{};
+
 /// The calls of `transport` and all its refinements, for a transport whose type is known at run
 /// time only. Each call takes windows that the same transport made.
 class erased_transport {
@@ -37,6 +41,8 @@ class erased_transport {
   erased_transport& operator=(const erased_transport&) = delete;
   virtual ~erased_transport() = default;
 
+  /// Returns the transport, if `mark` is that of its type, or nullptr.
+  [[nodiscard]] virtual void* find(const char* mark) noexcept = 0;
   [[nodiscard]] virtual transport_capabilities capabilities() const noexcept = 0;
   [[nodiscard]] virtual std::unique_ptr<erased_window> make_window(window_shape shape,
                                                                    deadline until) = 0;
@@ -92,6 +98,9 @@ class held_transport final : public erased_transport {
  public:
   explicit held_transport(Held bus) : bus_{std::move(bus)} {}
 
+  [[nodiscard]] void* find(const char* mark) noexcept override {
+    return mark == &mark_of<Held> ? &bus_ : nullptr;
+  }
   [[nodiscard]] transport_capabilities capabilities() const noexcept override {
     return bus_.capabilities();
   }
