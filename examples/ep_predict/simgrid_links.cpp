@@ -44,6 +44,9 @@ class simgrid_links final : public peerbus::simulated_links {
       throw peerbus::error{peerbus::errc::invalid_argument,
                            std::to_string(ranks) + " ranks, expected at most " +
                                std::to_string(ranks_) + " on this platform of SimGrid"};
+    if (under_way_ != 0)
+      throw peerbus::error{peerbus::errc::invalid_argument,
+                           "SimGrid still carries messages of a simulation that was given up"};
   }
 
   void start(const message& started, time now) noexcept override {

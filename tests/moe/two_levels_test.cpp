@@ -345,6 +345,9 @@ TEST_CASE("two levels: rows that a rank keeps") {
                      [&] { static_cast<void>(dispatch()); });
     };
     refuse();
+    test::expect_error(errc::invalid_argument,
+                       {"rows of dispatch 1, which dispatch 2 has replaced"},
+                       [&] { moe.combine(rows, out); });
     refuse();
     kept.reset();
     test::two_levels::check_round(moe, from, comm.rank());

@@ -17,10 +17,10 @@ namespace peerbus {
 /// no operation of the group runs.
 class event_listeners {
  public:
-  /// Makes this rank tell `listener` of its events in the group. Exchanges, and teams without
-  /// all ranks, tell it only if they are made or resumed afterwards. Remove the listener before it
-  /// is destroyed. Peers of events have their numbers in this group, also where an exchange relays
-  /// in parts of it. A subgroup has listeners of its own.
+  /// Makes this rank tell `listener` of its events in the group. Exchanges tell it only if they are
+  /// made afterwards, teams without all ranks if they are made or resumed. Remove the listener
+  /// before it is destroyed. Peers of events have their numbers in this group, also where an
+  /// exchange relays in parts of it. A subgroup has listeners of its own.
   void add(event_listener& listener);
   /// Makes this rank not tell `listener` any more. Does nothing if it was not added.
   void remove(const event_listener& listener) noexcept;

@@ -148,8 +148,9 @@ class communicator : public rank_group {
   window<Transport> make_agreed_window(window_shape shape, deadline until);
 
   Transport bus_;
-  bool shares_cores_;          // All ranks find the same if the transport is direct.
-  std::uint32_t windows_ = 0;  // How many were made. Before `control_`, which is the first of them.
+  bool shares_cores_;  // All ranks find the same if the transport is direct.
+  /// The number of the next window. Before `control_`, which has the first.
+  std::uint32_t windows_ = 0;
   std::unique_ptr<detail::posted_boards> posted_;  ///< null if ranks go on in this memory or not
   window<Transport> control_;
   std::optional<detail::view_agreement> agreement_;  ///< empty if the transport does not go on

@@ -162,6 +162,8 @@ const group_view& communicator<Transport>::go_on(std::span<const rank_id> vouche
                     });
   // In the view that broke, some ranks may have come to one more barrier than others.
   barrier_epoch_ = next.number() << 32;
+  // And some may have made one more window.
+  windows_ = static_cast<std::uint32_t>(next.number()) << 16U;
   enter(std::move(next));
   return view();
 }

@@ -62,8 +62,8 @@ class rank_group {
   /// the same at once. If some ranks are near and others far, near ones come first. Of the far ones
   /// rank i of a host begins with rank i of the next host.
   [[nodiscard]] std::span<const rank_id> peers() const noexcept { return peers_; }
-  /// Sets the order of `peers` on this rank alone, such as nearest first. Not while an operation
-  /// runs.
+  /// Sets the order of `peers` on this rank alone, such as nearest first. Ranks that are not in the
+  /// view are left out. Not while an operation runs.
   /// Cost: no communication.
   /// Throws: `error` invalid_argument unless `order` names every other rank once.
   void order_peers(std::vector<rank_id> order);

@@ -33,6 +33,7 @@ PEERBUS_INLINE void rank_group::order_peers(std::vector<rank_id> order) {
   if (order.size() + 1 != size())
     throw error{errc::invalid_argument, detail::concat("order_peers: ", order.size(),
                                                        " ranks given, expected ", size() - 1)};
+  std::erase_if(order, [&](rank_id peer) { return !view_.contains(peer); });
   peers_ = std::move(order);
 }
 

@@ -193,7 +193,7 @@ class exchange {
   /// Throws: `error` invalid_argument unless `rows` are of the latest `in_flight` dispatches and,
   /// in layouts with slots, not combined; unsupported in these layouts with relay.
   [[nodiscard]] kept_rows keep(const received_type& rows) {
-    return kept_rows{engine().keepers(rows.ticket())};
+    return {engine().keepers(rows.ticket()), rows.ticket().number};
   }
 
   /// Returns the note that `source` gave to the batch `ticket`: [note_bytes / sizeof(T)], aligned

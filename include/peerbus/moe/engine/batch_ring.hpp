@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,6 +13,7 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/control/batch.hpp>
 #include <peerbus/moe/expert_map.hpp>
+#include <peerbus/moe/kept_rows.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/per_batch.hpp>
@@ -69,15 +69,15 @@ class batch_ring {
   void continue_after(std::uint64_t latest) noexcept { latest_ = latest; }
   /// Returns if dispatch `number` may use its set.
   void require_free(std::uint64_t number);
-  /// Returns how many `kept_rows` there are of the set that dispatch `number` uses.
-  [[nodiscard]] std::atomic<std::uint32_t>& keepers(std::uint64_t number) noexcept {
+  /// Returns the `kept_rows` of the set that dispatch `number` uses.
+  [[nodiscard]] row_keepers& keepers(std::uint64_t number) noexcept {
     return keepers_[sets_.index_of(number)];
   }
   /// Returns the refusal to give up the rows in the set that dispatch `number` uses, if there are
-  /// `kept_rows` of it. order: acquire; what their owners have read is read.
+  /// `kept_rows` of it.
   [[nodiscard]] refusal objection_to_reuse(std::uint64_t number) noexcept {
-    if (keepers(number).load(std::memory_order_acquire) == 0) return {};
-    return refuse(refusal_reason::rows_kept, at(number).number, 0);
+    const row_keepers& found = keepers(number);
+    return found.any() ? refuse(refusal_reason::rows_kept, found.number(), 0) : refusal{};
   }
   /// Returns the unfinished batch with the lowest number, if any.
   [[nodiscard]] std::optional<unfinished_batch> unfinished() noexcept;
@@ -97,7 +97,7 @@ class batch_ring {
  private:
   std::shared_ptr<expert_router> router_;
   per_batch<batch> sets_;
-  std::unique_ptr<std::atomic<std::uint32_t>[]> keepers_;  ///< [sets]
+  std::unique_ptr<row_keepers[]> keepers_;  ///< [sets]
   row_buffers buffers_;
   std::uint64_t latest_ = 0;
 };

@@ -32,7 +32,7 @@ PEERBUS_INLINE batch_ring::batch_ring(const exchange_config& config, const block
                                       const row_path_memory& path, std::size_t row_bytes)
     : router_{std::make_shared<expert_router>(config, rank, distances.size(), distances)},
       sets_{make_sets(config, geometry, router_, rank, distances.size(), path)},
-      keepers_{std::make_unique<std::atomic<std::uint32_t>[]>(sets_.size())},
+      keepers_{std::make_unique<row_keepers[]>(sets_.size())},
       buffers_{std::max(row_bytes, config.hidden * sizeof(bf16))} {}
 
 PEERBUS_INLINE void batch_ring::require_free(std::uint64_t number) {

@@ -101,7 +101,7 @@ class exchange_core final : public exchange_engine {
   void install_experts(std::span<const std::uint32_t> physical_to_logical,
                        const replica_choice& replicas, deadline until);
 
-  [[nodiscard]] std::atomic<std::uint32_t>& keepers(ticket rows) override {
+  [[nodiscard]] row_keepers& keepers(ticket rows) override {
     const auto least = stage::received;
     if (batch_of("keep", rows, least).leaving.geometry().has_slots())
       static_cast<void>(parts_.batches.behind("keep", exchange_, rows, least));

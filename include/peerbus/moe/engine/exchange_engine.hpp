@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/control/batch.hpp>
+#include <peerbus/moe/kept_rows.hpp>
 #include <peerbus/moe/path/batch_input.hpp>
 #include <peerbus/moe/path/sum_copies.hpp>
 #include <peerbus/moe/plan/refusal.hpp>
@@ -68,8 +68,8 @@ class exchange_engine {
   virtual void reopen(ticket rows, const receive_options& options, deadline until) = 0;
   [[nodiscard]] virtual bool awaits_combine(ticket rows) noexcept = 0;
 
-  /// Returns the number of `kept_rows` of the batch.
-  [[nodiscard]] virtual std::atomic<std::uint32_t>& keepers(ticket rows) = 0;
+  /// Returns the `kept_rows` of the batch's memory.
+  [[nodiscard]] virtual row_keepers& keepers(ticket rows) = 0;
   /// Returns the memory of the rows of `named` at this rank.
   [[nodiscard]] virtual set_view columns(ticket named) = 0;
   [[nodiscard]] virtual std::span<const std::byte> note(ticket named, rank_id source) = 0;

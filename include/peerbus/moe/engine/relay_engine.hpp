@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -107,7 +106,7 @@ class relay_engine final : public exchange_engine {
   void install_experts(std::span<const std::uint32_t> physical_to_logical,
                        const replica_choice& replicas, deadline until);
 
-  [[nodiscard]] PEERBUS_INLINE std::atomic<std::uint32_t>& keepers(ticket rows) override;
+  [[nodiscard]] PEERBUS_INLINE row_keepers& keepers(ticket rows) override;
   [[nodiscard]] PEERBUS_INLINE set_view columns(ticket named) override;
   [[nodiscard]] PEERBUS_INLINE std::span<const std::byte> note(ticket named,
                                                                rank_id source) override;

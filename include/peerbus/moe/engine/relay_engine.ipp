@@ -206,7 +206,7 @@ PEERBUS_INLINE relay_engine::batch_state& relay_engine::received_state(std::stri
   return state;
 }
 
-PEERBUS_INLINE std::atomic<std::uint32_t>& relay_engine::keepers(ticket rows) {
+PEERBUS_INLINE row_keepers& relay_engine::keepers(ticket rows) {
   static_cast<void>(far_.core().batch_of("keep", rows));
   // Ranks of the group give up the slots of a batch as soon as a rank of another group refuses the
   // dispatch that would use them.

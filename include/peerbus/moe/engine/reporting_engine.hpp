@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -49,9 +48,7 @@ class reporting_engine final : public exchange_engine {
   [[nodiscard]] bool awaits_combine(ticket rows) noexcept override {
     return engine_->awaits_combine(rows);
   }
-  [[nodiscard]] std::atomic<std::uint32_t>& keepers(ticket rows) override {
-    return engine_->keepers(rows);
-  }
+  [[nodiscard]] row_keepers& keepers(ticket rows) override { return engine_->keepers(rows); }
   [[nodiscard]] set_view columns(ticket named) override { return engine_->columns(named); }
   [[nodiscard]] std::span<const std::byte> note(ticket named, rank_id source) override {
     return engine_->note(named, source);

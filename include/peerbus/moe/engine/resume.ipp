@@ -35,6 +35,7 @@ PEERBUS_INLINE completed_batches exchange_core::resume(lost_experts lost, deadli
     batch& this_batch = batches.at(set);
     this_batch.leaving.on_lost(lost);
     carry_over(this_batch, lost);
+    if (this_batch.reached == stage::idle) batches.keepers(set).forget();
     this_batch.combines = first;
     this_batch.refused = {};
   }

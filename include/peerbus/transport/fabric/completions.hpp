@@ -83,20 +83,23 @@ class completions {
   /// Ends what `arm` began. The same thread calls it.
   void disarm() noexcept { parking_.unlock(); }
 
-  /// Sleeps until something happens or `until`. One thread at a time may sleep. If another thread
-  /// takes the arrival that this one waits for, the sleep lasts until `until`.
+  /// Sleeps until something happens or `until`, unless `is_here()`, which is asked once what comes
+  /// ends the sleep. One thread at a time may sleep. If another thread takes the arrival that this
+  /// one waits for later, the sleep lasts until `until`.
   /// Returns: false, at once, to any other thread, or if the provider cannot wake a sleeper.
-  [[nodiscard]] bool park(deadline until) noexcept {
+  template <class IsHere>
+  [[nodiscard]] bool park(deadline until, IsHere&& is_here) noexcept {
     const std::unique_lock turn{parking_, std::try_to_lock};
     if (!turn || own_->wake_descriptor() < 0) return false;
-    if (nothing_is_here()) wait_readable(own_->wake_descriptor(), until);
+    if (nothing_is_here() && !is_here()) wait_readable(own_->wake_descriptor(), until);
     return true;
   }
   /// Sleeps as `park` above does, and also until something happens at `second`.
-  [[nodiscard]] bool park(deadline until, const completions& second) noexcept {
+  template <class IsHere>
+  [[nodiscard]] bool park(deadline until, IsHere&& is_here, const completions& second) noexcept {
     const std::unique_lock turn{parking_, std::try_to_lock};
     if (!turn || own_->wake_descriptor() < 0 || second.own_->wake_descriptor() < 0) return false;
-    if (nothing_is_here() && second.nothing_is_here())
+    if (nothing_is_here() && second.nothing_is_here() && !is_here())
       wait_readable(own_->wake_descriptor(), second.own_->wake_descriptor(), until);
     return true;
   }

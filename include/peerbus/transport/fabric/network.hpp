@@ -130,7 +130,7 @@ class network final : public registered::class_pair<network> {
   /// Sleeps until something arrives, or a connection of this end goes on, while the ranks connect.
   /// No longer than a rank sleeps in its bootstrap: the state of a peer may change meanwhile.
   void sleep_until_arrival() noexcept {
-    if (!completions_.park(deadline::after(idle_work::longest_pause))) ::sched_yield();
+    if (!completions_.park(deadline::after(idle_work::longest_pause), never)) ::sched_yield();
   }
   ///@}
   void note_call() noexcept {
@@ -167,12 +167,12 @@ class network final : public registered::class_pair<network> {
   /// Readable while armed, when something arrives; -1 if the provider has no such descriptor.
   [[nodiscard]] int arrival_fd() const noexcept { return arrivals_.fd(); }
   [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until) noexcept {
-    return word.value() >= value || park(until);
+    return park(until, [&]() noexcept { return word.value() >= value; });
   }
   /// Gives the core up: until something arrives, or until `until`.
   void pause(deadline until) noexcept {
     network* const other = first().bulk();
-    if ((other != nullptr && other->has_more_to_send()) || !park(until)) ::sched_yield();
+    if ((other != nullptr && other->has_more_to_send()) || !park(until, never)) ::sched_yield();
   }
 
   /// Contract as `registered::poll_until`.
@@ -251,10 +251,13 @@ class network final : public registered::class_pair<network> {
     return has_sent_.load(std::memory_order_relaxed);
   }
 
-  [[nodiscard]] bool park(deadline until) noexcept {
+  static constexpr auto never = []() noexcept { return false; };
+  template <class IsHere>
+  [[nodiscard]] bool park(deadline until, IsHere&& is_here) noexcept {
     network* const other = first().bulk();
-    if (other == nullptr) return first().completions_.park(until);
-    return other->has_more_to_send() || first().completions_.park(until, other->completions_);
+    if (other == nullptr) return first().completions_.park(until, is_here);
+    return other->has_more_to_send() ||
+           first().completions_.park(until, is_here, other->completions_);
   }
 
   [[nodiscard]] std::span<link> links() const noexcept { return {links_.get(), size()}; }

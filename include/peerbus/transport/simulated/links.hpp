@@ -14,7 +14,8 @@ namespace peerbus {
 /// does and the latency of a level stay with the simulation.
 ///
 /// Calls: by the thread of `run_simulated`, on its own stack and never on that of a rank. Between
-/// `begin` and the end of the simulation, times never decrease.
+/// `begin` and the end of the simulation, times never decrease, but after an `advance` until the
+/// end of time, when nothing under way arrives.
 ///
 /// Ordering: messages may arrive in any order. Signals still follow the puts before them.
 class simulated_links {

@@ -261,8 +261,10 @@ inline void scheduler::happen(const timed_event& due, event_target& target) {
 
 inline void scheduler::run(event_target& target) {
   for (;;) {
-    while (expected_ != 0)
-      if (target.pass_time(earliest()) >= earliest()) break;
+    while (expected_ != 0) {
+      const virtual_time passed = target.pass_time(earliest());  // It may add events.
+      if (passed >= earliest()) break;
+    }
     // Without an event, whoever still blocks would block forever.
     if (events_.empty()) unblock_all(wake::hopeless);
     if (events_.empty()) return;
