@@ -118,7 +118,7 @@ class measurement {
     const std::string wrong = check_everything();
     result.wrong = findings_.first_of_all(miscounted.empty() ? wrong : miscounted);
     if constexpr (may_have_planes)
-      if (moved_by(comm_->bus())) {
+      if (moved()) {
         result.planes = planes_.per_pair(comm_->bus().near_ranks().size(), pairs_, rows_);
         result.relay = moe_.relay();
         if (chosen_.relay == peerbus::moe::relay::never) result.relay.estimate = relay_estimate();
@@ -283,12 +283,17 @@ class measurement {
     is_metered_ = false;
   }
 
+  /// Returns what the planes have moved so far, if the transport has any.
+  [[nodiscard]] std::optional<moved_by_planes> moved() const noexcept {
+    if constexpr (may_have_planes) return moved_by(comm_->bus());
+    return std::nullopt;
+  }
+
   template <class Note>
   void operations(Note&& note) {
     surroundings_.restore();
     tokens_.recall();
-    if constexpr (may_have_planes)
-      if (const auto moved = moved_by(comm_->bus())) planes_.leave_out(*moved);
+    if (const auto now = moved()) planes_.leave_out(*now);
     const double there =
         bench::timed(*comm_, [&] { metered(dispatch_meter_, [&] { dispatch(received_); }); });
     if (rebalancer_) rebalancer_->count(moe_, received_->ticket());
@@ -297,8 +302,7 @@ class measurement {
     surroundings_.restore();
     const double back =
         bench::timed(*comm_, [&] { metered(combine_meter_, [&] { combine(*received_); }); });
-    if constexpr (may_have_planes)
-      if (const auto moved = moved_by(comm_->bus())) planes_.take(*moved);
+    if (const auto now = moved()) planes_.take(*now);
     ++pairs_;
     note(series::dispatch, there);
     note(series::read, reading);

@@ -67,7 +67,7 @@ std::vector<std::pair<std::size_t, std::size_t>> batch_sizes(cann::apart_call c,
 
 std::string batch_sizes_text(const cann::apart_call& c) {
   std::string text = "batchSize\n";
-  for (const auto what : {cann::apart_operation::a2e, cann::apart_operation::e2a}) {
+  for (const auto what : cann::apart_operations) {
     text += concat("  ", to_string(what), ":");
     for (const auto& [rank, size] : batch_sizes(c, what))
       text += concat(rank == 0 ? " " : ", ", size, " from rank ", rank, " on");
@@ -78,7 +78,7 @@ std::string batch_sizes_text(const cann::apart_call& c) {
 
 json batch_sizes_json(const cann::apart_call& c) {
   json result = json::object();
-  for (const auto what : {cann::apart_operation::a2e, cann::apart_operation::e2a}) {
+  for (const auto what : cann::apart_operations) {
     json& sizes = result[std::string{to_string(what)}] = json::array();
     for (const auto& [rank, size] : batch_sizes(c, what))
       sizes.push_back({{"from_rank", rank}, {"batch_size", size}});

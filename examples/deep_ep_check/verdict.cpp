@@ -76,7 +76,7 @@ verdict judge_a2e(const options& chosen, deep_ep::profile platform) {
   cann::apart_call c = chosen.apart;
   const std::size_t mb = cann::required_hccl_buffsize_mb(c);
   if (c.hccl_buffsize_mb == 0) c.hccl_buffsize_mb = mb;
-  for (const auto what : {cann::apart_operation::a2e, cann::apart_operation::e2a}) {
+  for (const auto what : cann::apart_operations) {
     c.what = what;
     // Of attention ranks one, as they do the same.
     for (c.rank = 0; c.rank <= c.expert_rank_size; ++c.rank) {

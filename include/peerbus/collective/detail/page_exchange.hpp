@@ -184,8 +184,8 @@ class page_exchange {
 };
 
 /// Makes the pages of a team of the members of `group`'s view, in a window that `make_window`
-/// makes. Collective. `access` says how pages get to peers over the transport. Throws, on all
-/// ranks: as `communicator::make_window`, and out_of_memory.
+/// makes. Collective. `access` says how pages get to peers over the transport.
+/// Throws, on all ranks: as `communicator::make_window`, and out_of_memory.
 std::unique_ptr<page_exchange> make_page_exchange(rank_group& group, bootstrap& boot,
                                                   page_access access, window_source make_window,
                                                   const team_map& map, deadline until);

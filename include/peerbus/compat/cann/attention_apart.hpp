@@ -23,6 +23,9 @@ enum class apart_operation : std::uint8_t {
   e2a   ///< aclnnE2a
 };
 
+/// Both operators, in the order in which a batch takes them.
+inline constexpr apart_operation apart_operations[] = {apart_operation::a2e, apart_operation::e2a};
+
 /// Returns the name of the operator, or "unknown".
 constexpr std::string_view to_string(apart_operation what) noexcept {
   switch (what) {
