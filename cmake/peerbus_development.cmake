@@ -37,8 +37,6 @@ endfunction()
 # Tests are counted as two processors each, and those that hardly compute, because they wait for
 # deadlines, as one. So `ctest -j` takes twice the number of cores. Those that may take longest start first, so that
 # no core is left alone with one of them at the end.
-#
-# libfabric's buffers, which a rank fills when it starts, take 80 MB by default: more of a test's time than the test.
 function(peerbus_add_ctest name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;WAITS" "TIMEOUT" "COMMAND;LABELS")
   math(EXPR timeout "${arg_TIMEOUT} * ${PEERBUS_TEST_TIMEOUT_FACTOR}")
@@ -49,5 +47,5 @@ function(peerbus_add_ctest name)
   add_test(NAME "${name}" COMMAND ${arg_COMMAND})
   set_tests_properties("${name}" PROPERTIES LABELS "${arg_LABELS}" TIMEOUT "${timeout}"
                                             RUN_SERIAL "${arg_SERIAL}" PROCESSORS "${processors}"
-                                            COST "${arg_TIMEOUT}" ENVIRONMENT FI_OFI_RXM_BUFFER_SIZE=1024)
+                                            COST "${arg_TIMEOUT}")
 endfunction()

@@ -62,13 +62,14 @@ bool is_on_loopback(const fi_info& offered) {
   return (ntohl(address.sin_addr.s_addr) >> 24U) == IN_LOOPBACKNET;
 }
 
-/// Returns what the provider offers for the domain, as `fabric` asks for it.
+/// Returns what the provider offers for the domain, as `fabric` asks for it: connections of tcp,
+/// datagrams of others.
 info find(const std::string& provider, const std::string& domain) {
   const info hints{fi_allocinfo()};
   if (!hints) throw std::bad_alloc{};
   hints->caps = FI_MSG | FI_RMA;
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
-  hints->ep_attr->type = FI_EP_RDM;
+  hints->ep_attr->type = provider == "tcp" ? FI_EP_MSG : FI_EP_RDM;
   hints->domain_attr->mr_mode =
       FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
   hints->domain_attr->threading = FI_THREAD_SAFE;
@@ -96,7 +97,11 @@ class libfabric final : public contender {
         bytes_{bytes},
         memory_{peerbus::mapping::anonymous(bytes)},
         info_{find(provider, domain)} {
-    open_endpoint();
+    open_domain();
+    if (connects())
+      connect(boot);
+    else
+      open_endpoint(*info_);
     registration_ = register_memory(memory_.data(), bytes, 1);
     buffers_region_ = register_memory(buffers_.data(), sizeof buffers_, 2);
     meet(boot);
@@ -146,19 +151,14 @@ class libfabric final : public contender {
   [[nodiscard]] bool right() const override { return true; }
 
  private:
-  void open_endpoint() {
+  [[nodiscard]] bool connects() const { return info_->ep_attr->type == FI_EP_MSG; }
+
+  void open_domain() {
     fabric_ = open<fid_fabric>("fi_fabric", [&](fid_fabric** made) {
       return fi_fabric(info_->fabric_attr, made, nullptr);
     });
     domain_ = open<fid_domain>("fi_domain", [&](fid_domain** made) {
       return fi_domain(fabric_.get(), info_.get(), made, nullptr);
-    });
-    addresses_ = open<fid_av>("fi_av_open", [&](fid_av** made) {
-      fi_av_attr wanted{};
-      wanted.type =
-          info_->domain_attr->av_type == FI_AV_UNSPEC ? FI_AV_TABLE : info_->domain_attr->av_type;
-      wanted.count = 2;
-      return fi_av_open(domain_.get(), &wanted, made, nullptr);
     });
     queue_ = open<fid_cq>("fi_cq_open", [&](fid_cq** made) {
       fi_cq_attr wanted{};
@@ -167,12 +167,71 @@ class libfabric final : public contender {
       wanted.wait_obj = FI_WAIT_NONE;
       return fi_cq_open(domain_.get(), &wanted, made, nullptr);
     });
-    endpoint_ = open<fid_ep>("fi_endpoint", [&](fid_ep** made) {
-      return fi_endpoint(domain_.get(), info_.get(), made, nullptr);
+    if (connects()) {
+      events_ = open<fid_eq>("fi_eq_open", [&](fid_eq** made) {
+        fi_eq_attr wanted{};
+        return fi_eq_open(fabric_.get(), &wanted, made, nullptr);
+      });
+      return;
+    }
+    addresses_ = open<fid_av>("fi_av_open", [&](fid_av** made) {
+      fi_av_attr wanted{};
+      wanted.type =
+          info_->domain_attr->av_type == FI_AV_UNSPEC ? FI_AV_TABLE : info_->domain_attr->av_type;
+      wanted.count = 2;
+      return fi_av_open(domain_.get(), &wanted, made, nullptr);
     });
-    require(fi_ep_bind(endpoint_.get(), &addresses_->fid, 0), "fi_ep_bind");
+  }
+  void open_endpoint(fi_info& found) {
+    endpoint_ = open<fid_ep>("fi_endpoint", [&](fid_ep** made) {
+      return fi_endpoint(domain_.get(), &found, made, nullptr);
+    });
+    fid* const place = connects() ? &events_->fid : &addresses_->fid;
+    require(fi_ep_bind(endpoint_.get(), place, 0), "fi_ep_bind");
     require(fi_ep_bind(endpoint_.get(), &queue_->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind");
     require(fi_enable(endpoint_.get()), "fi_enable");
+  }
+
+  /// Rank 1 calls rank 0.
+  void connect(peerbus::bootstrap& boot) {
+    std::vector<std::byte> told;
+    handle<fid_pep> listener;
+    if (first_) {
+      listener = open<fid_pep>("fi_passive_ep", [&](fid_pep** made) {
+        return fi_passive_ep(fabric_.get(), info_.get(), made, nullptr);
+      });
+      require(fi_pep_bind(listener.get(), &events_->fid, 0), "fi_pep_bind");
+      require(fi_listen(listener.get()), "fi_listen");
+      told = name_of(listener->fid);
+    }
+    const auto until = peerbus::deadline::after(std::chrono::seconds{30});
+    const auto all = boot.allgather({std::move(told), {}}, until, "plain libfabric listens");
+    if (first_) {
+      const info caller{await(FI_CONNREQ, until).info};
+      open_endpoint(*caller);
+      require(fi_accept(endpoint_.get(), nullptr, 0), "fi_accept");
+    } else {
+      open_endpoint(*info_);
+      require(fi_connect(endpoint_.get(), all[0].bytes.data(), nullptr, 0), "fi_connect");
+    }
+    static_cast<void>(await(FI_CONNECTED, until));
+  }
+  [[nodiscard]] fi_eq_cm_entry await(std::uint32_t event, peerbus::deadline until) {
+    fi_eq_cm_entry found{};
+    std::uint32_t what = 0;
+    for (;;) {
+      const auto length = fi_eq_read(events_.get(), &what, &found, sizeof found, 0);
+      if (length >= 0 && what == event) return found;
+      if (length >= 0 || length != -FI_EAGAIN || until.expired())
+        throw std::runtime_error{"plain libfabric does not connect"};
+    }
+  }
+  [[nodiscard]] static std::vector<std::byte> name_of(fid& endpoint) {
+    std::vector<std::byte> name(256);
+    std::size_t length = name.size();
+    require(fi_getname(&endpoint, name.data(), &length), "fi_getname");
+    name.resize(length);
+    return name;
   }
 
   handle<fid_mr> register_memory(void* memory, std::size_t bytes, std::uint64_t key) {
@@ -194,14 +253,13 @@ class libfabric final : public contender {
                                     ? reinterpret_cast<std::uintptr_t>(memory_.data())
                                     : std::uint64_t{0};
     const std::uint64_t place[]{fi_mr_key(registration_.get()), start};
-    std::vector<std::byte> told(256);
-    std::size_t length = told.size();
-    require(fi_getname(&endpoint_->fid, told.data(), &length), "fi_getname");
+    std::vector<std::byte> told = name_of(endpoint_->fid);
+    const std::size_t length = told.size();
     told.resize(length + sizeof place);
     std::memcpy(told.data() + length, place, sizeof place);
     const auto all = boot.allgather({std::move(told), {}}, until, "plain libfabric");
     const auto& theirs = all[1 - boot.rank().index()].bytes;
-    if (fi_av_insert(addresses_.get(), theirs.data(), 1, &peer_, 0, nullptr) != 1)
+    if (!connects() && fi_av_insert(addresses_.get(), theirs.data(), 1, &peer_, 0, nullptr) != 1)
       throw std::runtime_error{"fi_av_insert refused an address"};
     std::uint64_t found[2];
     std::memcpy(found, theirs.data() + theirs.size() - sizeof found, sizeof found);
@@ -253,6 +311,7 @@ class libfabric final : public contender {
   info info_;
   handle<fid_fabric> fabric_;
   handle<fid_domain> domain_;
+  handle<fid_eq> events_;
   handle<fid_av> addresses_;
   handle<fid_cq> queue_;
   handle<fid_ep> endpoint_;

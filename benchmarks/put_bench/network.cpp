@@ -28,15 +28,16 @@ namespace put_bench {
 
 namespace {
 
-/// Measures signals that wait until their puts are delivered beside signals that rely on the order
-/// of messages.
+/// Measures signals that follow their puts over a connection beside signals that wait until their
+/// puts are delivered by datagrams.
 void measure_orders(peerbus::bootstrap& boot, report& found, const peerbus::fabric_options& with) {
   contenders both;
-  for (const bool relies : {true, false}) {
+  for (const char* provider : {"tcp", "tcp;ofi_rxm"}) {
     peerbus::fabric_options set = with;
-    set.rely_on_order = relies;
+    set.provider = provider;
+    peerbus::fabric bus{boot, set};
     both.push_back(std::make_unique<windows<peerbus::fabric>>(
-        relies ? "put_signal by order" : "put_signal, put confirmed", peerbus::fabric{boot, set}));
+        std::string{"put_signal, "} + provider, std::move(bus)));
   }
   found.measure_part("order", "put_signal, us one way", both, [] {});
 }
@@ -46,7 +47,6 @@ void measure_orders(peerbus::bootstrap& boot, report& found, const peerbus::fabr
 int run_fabric(peerbus::bootstrap& boot, const options& chosen) {
   peerbus::fabric_options with = bench::options_of<peerbus::fabric>(chosen);
   with.queue_depth = chosen.queue_depth;
-  with.rely_on_order = chosen.rely_on_order;
   auto ours = std::make_unique<windows<peerbus::fabric>>("peerbus: put_signal; puts",
                                                          peerbus::fabric{boot, with});
   report found{boot, chosen, ours->comm().bus().describe_provider()};

@@ -94,7 +94,8 @@ std::variant<options, int> parse(int argc, char** argv) {
       .by_commas();
   line.add("--parts", chosen.parts,
            "what to measure: latency; over a network also bandwidth and rows (each apart from its "
-           "neighbours); fabric: order (signals that wait for their puts, and that do not); verbs: "
+           "neighbours); fabric: order (signals behind puts over connections, and over datagrams); "
+           "verbs: "
            "memory (of a peer, instead of all else) [all but rows of fabric and memory]")
       .one_of({"latency", "bandwidth", "rows", "order", "memory"})
       .by_commas();
@@ -108,12 +109,9 @@ std::variant<options, int> parse(int argc, char** argv) {
   line.add("--volume", chosen.volume, "bytes of a block of large messages").whole_number(1, most);
   line.add("--row-bytes", chosen.row_bytes, "size of a row, a multiple of 8").whole_number(1, most);
   line.add("--rows", chosen.rows, "rows of a block").whole_number(1, most);
-  line.add("--order-bytes", chosen.order_bytes, "payloads sent with and without --rely-on-order")
-      .whole_number(1, most);
+  line.add("--order-bytes", chosen.order_bytes, "payloads of order").whole_number(1, most);
   line.add("--order-rounds", chosen.order_rounds, "round trips of a block of these")
       .whole_number(1, most);
-  line.flag("--rely-on-order", chosen.rely_on_order,
-            "fabric: a signal does not wait until its puts are delivered; for all but order");
   line.add("--depth", chosen.queue_depth, "requests on their way to the peer")
       .whole_number(2, 16384);
   line.add("--memory-ranks", chosen.memory_ranks, "sizes of the groups whose memory is compared")

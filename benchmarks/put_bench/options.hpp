@@ -30,7 +30,6 @@ struct options : bench::network_options {
   std::size_t volume = std::size_t{32} << 20U;
   std::vector<std::size_t> memory_ranks{2, 8};
   std::uint32_t queue_depth = 64;
-  bool rely_on_order = false;
   std::string ucx_transports = "posix";
   std::string bootstrap = "auto";
   std::string json;

@@ -67,15 +67,15 @@ deadline soon() { return deadline::after(hang); }
 rank_id other_than(rank_id rank) { return rank_id{1 - rank.index()}; }
 
 /// Slices, queues and limits so small that short tests need many.
-template <bool InOrder>
+template <bool Connects>
 class tiny : public peerbus::basic_fabric<> {
  public:
   explicit tiny(bootstrap& boot)
       : basic_fabric{boot,
-                     {.queue_depth = 5,
+                     {.provider = Connects ? fabric_test::connections : fabric_test::datagrams,
+                      .queue_depth = 5,
                       .bulk_slice = 4096,
-                      .bulk_in_flight = 4096,
-                      .rely_on_order = InOrder}} {}
+                      .bulk_in_flight = 4096}} {}
 };
 
 /// So little on its way that a large put takes many looks.

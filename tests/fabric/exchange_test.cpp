@@ -15,7 +15,7 @@ namespace exchange_test {
 
 namespace {
 using fabric_test::both;
-using fabric_test::ordered;
+using fabric_test::connected;
 using fabric_test::plain;
 using peerbus::codec::bf16;
 using peerbus::codec::int8_per_token;
@@ -27,8 +27,8 @@ TEST_CASE("int8_per_token: dispatch and combine, all shapes") {
 
 TEST_CASE("rows as long as models have them") { conformance::check_long_rows<both, bf16>(3); }
 
-TEST_CASE("a short queue, and signals by the order of messages") {
-  conformance::check_exchange<ordered, int8_per_token>({16, 256, 4, 24, oracle::routes::zipf}, 4);
+TEST_CASE("a short queue, and signals by the order of a connection") {
+  conformance::check_exchange<connected, int8_per_token>({16, 256, 4, 24, oracle::routes::zipf}, 4);
 }
 
 TEST_CASE("a DeepEP-size dispatch and combine") {

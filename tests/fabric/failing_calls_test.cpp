@@ -83,18 +83,27 @@ struct plan {
 };
 plan next;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables): calls take no argument.
 
+/// A connection over which a call failed is gone: Linux lets no later call succeed. (tcp of
+/// libfabric relies on that: it sends what comes behind a message that it could not send.)
+template <call Which>
+void end_connection(int fd) {
+  if constexpr (Which == call::send || Which == call::sendmsg || Which == call::recvmsg)
+    ::shutdown(fd, SHUT_RDWR);
+}
+
 /// Passes a call on to the C library, unless it is to fail.
-template <call Which, class Result, class... Arguments>
-Result pass(Arguments... arguments) {
-  using function = Result(Arguments...);
+template <call Which, class Result, class First, class... Arguments>
+Result pass(First first, Arguments... arguments) {
+  using function = Result(First, Arguments...);
   static auto* const real =
       reinterpret_cast<function*>(::dlsym(RTLD_NEXT, ways[static_cast<std::size_t>(Which)].name));
   if (next.is_armed && next.which == Which && next.before-- == 0) {
     next.is_armed = false;
+    end_connection<Which>(first);
     errno = next.reason;
     return -1;
   }
-  return real(arguments...);
+  return real(first, arguments...);
 }
 
 }  // namespace

@@ -142,12 +142,14 @@ class late_news final : public test::held_bootstrap {
 }  // namespace
 
 TEST_CASE("a peer that asks before this rank knows its address") {
-  const int worst_status = peerbus::run_local(2, [](bootstrap& boot) {
-    late_news late{boot};
-    communicator comm = over_fabric(late);
-    test::do_a_round(comm);
-  });
-  CHECK(worst_status == 0);
+  for (const char* provider : {fabric_test::connections, fabric_test::datagrams}) {
+    const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+      late_news late{boot};
+      communicator comm = over_fabric(late, {.provider = provider});
+      test::do_a_round(comm);
+    });
+    CHECK(worst_status == 0);
+  }
 }
 
 TEST_CASE("a provider that is missing is named with the variable that may hide it") {
@@ -163,8 +165,8 @@ TEST_CASE("fabric part: two ranks have one port" * doctest::skip()) {
   const std::string port = std::getenv("FI_TCP_PORT_LOW_RANGE");
   const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
     test::expect_error(errc::system,
-                       {"Address already in use", "FI_TCP_PORT_LOW_RANGE to FI_TCP_PORT_HIGH_RANGE",
-                        port + " to " + port, "more ports than there are ranks on this host"},
+                       {"FI_TCP_PORT_LOW_RANGE to FI_TCP_PORT_HIGH_RANGE", port + " to " + port,
+                        "more ports than there are ranks on this host"},
                        [&] { static_cast<void>(fabric{boot}); });
   });
   CHECK(worst_status == 0);
@@ -202,8 +204,12 @@ TEST_CASE("set-up that cannot work is refused by name on all ranks") {
                                   : fabric_options{};
       },
       errc::invalid_argument, {"no domain 'no_such_interface'"});
-  check_refused([](rank_id rank) { return fabric_options{.rely_on_order = rank == rank_id{0}}; },
-                errc::mismatch, {"signals by order"});
+  check_refused(
+      [](rank_id rank) {
+        return fabric_options{.provider = rank == rank_id{0} ? fabric_test::connections
+                                                             : fabric_test::datagrams};
+      },
+      errc::mismatch, {"provider", "tcp;ofi_rxm"});
 }
 
 TEST_CASE("libfabric gets no number of a standard stream in ranks without them") {
@@ -441,12 +447,19 @@ TEST_CASE("signals alone do not make quiet wait for a rank that computes") {
   CHECK(worst_status == 0);
 }
 
+/// Each provider with either of two.
+constexpr std::pair<const char*, bool> all_pairs[]{{fabric_test::connections, false},
+                                                   {fabric_test::connections, true},
+                                                   {fabric_test::datagrams, false},
+                                                   {fabric_test::datagrams, true}};
+
 TEST_CASE("a signal never comes without its put, also if the connection breaks between them") {
-  for (const bool is_small : {false, true}) {
+  for (const auto& [provider, is_small] : all_pairs) {
+    CAPTURE(provider);
     CAPTURE(is_small);
     const test::tally cut;
     const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
-      communicator comm = over_fabric(boot, {.stall_timeout = seconds{2}});
+      communicator comm = over_fabric(boot, {.provider = provider, .stall_timeout = seconds{2}});
       auto win = comm.make_window(is_small ? 60'000 : 1'500'000, 1);
       comm.barrier();
       if (comm.rank() == rank_id{0}) {
@@ -470,45 +483,45 @@ TEST_CASE("a signal never comes without its put, also if the connection breaks b
 }
 
 TEST_CASE("a connection that breaks is unreachable at both ends") {
-  for (const std::size_t cutter : {0U, 1U}) {
-    for (const bool is_bulk : {false, true}) {
-      CAPTURE(cutter);
-      CAPTURE(is_bulk);
-      const test::tally told;
-      const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
-        {
-          communicator comm = over_fabric(boot, {.stall_timeout = seconds{2}});
-          auto win = comm.make_window({.bytes = 80'000,
-                                       .signals = 1,
-                                       .traffic = is_bulk ? peerbus::traffic_class::bulk
-                                                          : peerbus::traffic_class::latency});
-          comm.barrier();
-          const rank_id peer{1 - comm.rank().index()};
-          const auto until = deadline::after(hang);
-          errc code = errc::ok;
-          for (std::uint64_t round = 1; code == errc::ok && round < 100'000; ++round) {
-            if (round == 20 && comm.rank().index() == cutter)
-              test::expect(disconnect() > 0, "a connection");
-            code = win.put_signal(peer, 40'000, win.local().first(40'000), signal_id{0}, round);
-            if (code == errc::ok) code = win.wait(signal_id{0}, round, until, peer);
-          }
-          test::expect_code(code, errc::unreachable, "a round over a broken connection");
+  for (const auto& [provider, is_bulk] : all_pairs) {
+    const std::size_t cutter = is_bulk ? 1 : 0;
+    CAPTURE(provider);
+    CAPTURE(is_bulk);
+    const test::tally told;
+    const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+      {
+        communicator comm = over_fabric(boot, {.provider = provider, .stall_timeout = seconds{2}});
+        auto win = comm.make_window(
+            {.bytes = 80'000,
+             .signals = 1,
+             .traffic = is_bulk ? peerbus::traffic_class::bulk : peerbus::traffic_class::latency});
+        comm.barrier();
+        const rank_id peer{1 - comm.rank().index()};
+        const auto until = deadline::after(hang);
+        errc code = errc::ok;
+        for (std::uint64_t round = 1; code == errc::ok && round < 100'000; ++round) {
+          if (round == 20 && comm.rank().index() == cutter)
+            test::expect(disconnect() > 0, "a connection");
+          code = win.put_signal(peer, 40'000, win.local().first(40'000), signal_id{0}, round);
+          if (code == errc::ok) code = win.wait(signal_id{0}, round, until, peer);
         }
-        told.add();
-        // A process that ends would be noticed as such.
-        const auto over = deadline::after(hang);
-        while (told.count() < 2 && !over.expired()) std::this_thread::yield();
-      });
-      CHECK(worst_status == 0);
-    }
+        test::expect_code(code, errc::unreachable, "a round over a broken connection");
+      }
+      told.add();
+      // A process that ends would be noticed as such.
+      const auto over = deadline::after(hang);
+      while (told.count() < 2 && !over.expired()) std::this_thread::yield();
+    });
+    CHECK(worst_status == 0);
   }
 }
 
 TEST_CASE("a notice lost with a connection ends that connection alone") {
+  const char* const provider = fabric_test::datagrams;
   const test::tally given_up;
   const test::tally heard;
   const int worst_status = peerbus::run_local(3, [&](bootstrap& boot) {
-    communicator comm = over_fabric(boot, {.stall_timeout = seconds{2}});
+    communicator comm = over_fabric(boot, {.provider = provider, .stall_timeout = seconds{2}});
     auto win = comm.make_window(64, 2);
     comm.barrier();
     const auto over = deadline::after(hang);
@@ -540,7 +553,7 @@ TEST_CASE("a notice lost with a connection ends that connection alone") {
 TEST_CASE("puts to a rank that computes arrive when it next calls") {
   const test::tally sent;
   const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
-    communicator comm = over_fabric(boot, {.rely_on_order = true});
+    communicator comm = over_fabric(boot);
     auto win = comm.make_window(std::size_t{4} << 20U, 1);
     comm.barrier();
     if (comm.rank() == rank_id{0}) {

@@ -104,12 +104,12 @@ TEST_CASE("a wait ends at its deadline while a faster peer puts without pause") 
 }
 
 TEST_CASE("a rank can send no more than the backlog to a rank that takes nothing") {
-  const auto check = [](bool ordered, std::size_t most, auto&& send) {
+  const auto check = [](const char* provider, std::size_t most, auto&& send) {
     const test::tally gave_up;
     const test::tally silent;
     const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
-      communicator comm{any_transport{
-          fabric{boot, {.stall_timeout = milliseconds{200}, .rely_on_order = ordered}}}};
+      communicator comm{
+          any_transport{fabric{boot, {.provider = provider, .stall_timeout = milliseconds{200}}}}};
       auto win = comm.make_window(64, 1);
       comm.barrier();
       if (comm.rank() == rank_id{0}) {
@@ -134,11 +134,11 @@ TEST_CASE("a rank can send no more than the backlog to a rank that takes nothing
     return win.signal(rank_id{1}, signal_id{0}, value);
   };
   const auto put = [](auto& win, std::uint64_t) { return win.put(rank_id{1}, 0, win.local()); };
-  for (const bool ordered : {false, true})
-    check(ordered, backlog::most_bytes / backlog::notice_weight, signal);
-  check(true, backlog::most_bytes / backlog::write_weight, put);
+  for (const char* provider : {fabric_test::connections, fabric_test::datagrams})
+    check(provider, backlog::most_bytes / backlog::notice_weight, signal);
+  check(fabric_test::connections, backlog::most_bytes / backlog::write_weight, put);
   // A put that is to be confirmed keeps its place in the queue until the peer has taken it.
-  check(false, peerbus::fabric_options{}.queue_depth, put);
+  check(fabric_test::datagrams, peerbus::fabric_options{}.queue_depth, put);
 }
 
 TEST_CASE("what waits for room is sent once") {

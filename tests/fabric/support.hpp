@@ -9,12 +9,16 @@
 
 namespace fabric_test {
 
-/// A short queue, so that short tests fill it. `Ordered`: relies on the order of messages.
-template <bool Ordered>
+/// A provider of connections, and one of datagrams, which makes connections of its own anew.
+inline constexpr const char* connections = "tcp";
+inline constexpr const char* datagrams = "tcp;ofi_rxm";
+
+/// A short queue, so that short tests fill it.
+template <bool Connects>
 class short_fabric : public peerbus::basic_fabric<> {
  public:
   explicit short_fabric(peerbus::bootstrap& boot)
-      : basic_fabric{boot, {.queue_depth = 5, .rely_on_order = Ordered}} {}
+      : basic_fabric{boot, {.provider = Connects ? connections : datagrams, .queue_depth = 5}} {}
 };
 static_assert(peerbus::runnable_transport<short_fabric<true>>);
 
@@ -26,7 +30,7 @@ inline const bool have_providers = [] {
 }();
 
 using plain = test::any_over<peerbus::any_transport, test::processes_over<peerbus::fabric>>;
-using ordered = test::any_over<peerbus::any_transport, test::processes_over<short_fabric<true>>>;
+using connected = test::any_over<peerbus::any_transport, test::processes_over<short_fabric<true>>>;
 using both = test::any_over<peerbus::any_transport, test::processes_over<short_fabric<false>>,
                             test::processes_over<short_fabric<true>>>;
 

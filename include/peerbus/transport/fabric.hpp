@@ -22,10 +22,10 @@ namespace peerbus {
 ///
 /// Beyond what `transport` says: a provider such as tcp has no thread of its own. It moves data
 /// only inside calls of this transport, and while a rank waits in a collective of its bootstrap. A
-/// put to a rank that computes waits for that rank's next call, and so do `flush` of that peer,
-/// `quiet`, a barrier after puts to it, and a signal behind puts unless
-/// `fabric_options::rely_on_order` is set. Signals alone make none of them wait. A put or signal
-/// waits while the peer has not taken 32 MiB of puts, or 2048 signals, that were sent before. A
+/// put to a rank that computes waits for that rank's next call once the sockets between them are
+/// full, and so do `flush` of that peer, `quiet` and a barrier after puts to it; by a provider of
+/// datagrams (`fabric_options::provider`), each put does, and a signal behind puts. Signals alone
+/// make none of them wait. A put or signal waits while the peer has not taken 32 MiB of puts, or 2048 signals, that were sent before. A
 /// call that waits for a peer or for room in its queue gives the connection up after
 /// `fabric_options::stall_timeout`, also if the deadline of a barrier is earlier. Threads that send
 /// to one peer at once take turns. `fetch_add` is not supported.
@@ -48,7 +48,7 @@ class basic_fabric
   static constexpr rank_kind ranks_are = rank_kind::processes;
 
   /// Collective.
-  /// Cost: three calls of `bootstrap::allgather`, and a message to each peer and back.
+  /// Cost: three calls of `bootstrap::allgather`, and a connection to each peer.
   /// Throws, on all ranks: `error` unsupported (no such provider), invalid_argument (no such
   /// domain, or an impossible option), mismatch (options or versions that differ), timed_out (a
   /// peer that cannot be reached), out_of_memory, system; or as `bootstrap::allgather`.

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/wait_readable.hpp>
 #include <peerbus/transport/fabric/arrivals.hpp>
+#include <peerbus/transport/fabric/connections.hpp>
 #include <peerbus/transport/fabric/fabric_error.hpp>
 #include <peerbus/transport/fabric/libfabric.hpp>
 #include <peerbus/transport/fabric/link.hpp>
@@ -33,12 +35,14 @@ namespace peerbus::detail::ofi {
 /// Threads: any.
 class completions {
  public:
-  /// Posts all receives.
+  /// Posts all receives. `connected`: how peers are reached, or null if that is by datagrams.
   /// Throws: `error` system; std::bad_alloc.
-  completions(const resources& own, std::span<link> links, const window_table& windows)
+  completions(const resources& own, std::span<link> links, const window_table& windows,
+              connections* connected)
       : own_{&own},
         links_{links},
         windows_{&windows},
+        connected_{connected},
         buffers_{own.receive_buffers()},
         receives_{own.receive_requests()},
         arrivals_{links.size(), buffers_} {
@@ -62,6 +66,12 @@ class completions {
   void poll_all() noexcept {
     const std::lock_guard turn{polling_};
     take(most_reads);
+  }
+  /// As `poll_all`, and takes what has happened to connections.
+  void poll_all_and_connections() noexcept {
+    const std::lock_guard turn{polling_};
+    take(most_reads);
+    take_connections();
   }
   /// Calls `change` while no arrival is taken, so that no signal is raised but by `change`.
   template <class Change>
@@ -116,15 +126,13 @@ class completions {
   /// Ends a link for a libfabric error number above 0, unless it is broken already. The peer is
   /// told, unless it takes nothing.
   void break_link(link& broken, int reason, int providers_own = 0) noexcept {
-    if (!broken.failure().set(reason, providers_own) || broken.has_left()) return;
-    broken_.fetch_add(1, std::memory_order_relaxed);
-    if (reason == FI_ETIMEDOUT) return;
+    if (!note_broken(broken, reason, providers_own) || reason == FI_ETIMEDOUT) return;
     broken.checks().owe_loss();
     note_asked();
   }
-  /// Sends a check to a peer for which a rank waits, if one is due.
+  /// Sends a check to a peer for which a rank waits, if one is due. A connection needs none.
   void probe(link& awaited) noexcept {
-    if (!awaited.checks().is_due()) return;
+    if (connected_ != nullptr || !awaited.checks().is_due()) return;
     awaited.checks().owe_check();
     note_asked();
   }
@@ -149,6 +157,8 @@ class completions {
  private:
   static constexpr std::size_t completions_at_once = 16;
   static constexpr int most_reads = 1024;  ///< so that a flood does not keep a thread here
+  /// How often polls ask what has happened to connections, which is a system call.
+  static constexpr std::chrono::milliseconds look_interval{1};
 
   /// Reads the queue up to `reads` times, and while it is not empty.
   void take(int reads) noexcept {
@@ -159,6 +169,7 @@ class completions {
         take_error();
       else if (count <= 0) {
         if (arrivals_.any_held()) give_up_on_gaps();
+        if (connected_ != nullptr && next_look_.expired()) take_connections();
         break;
       }
       if (count > 0)
@@ -175,16 +186,35 @@ class completions {
     while (!unposted_.empty() && post_receive(unposted_.back()) == 0) unposted_.pop_back();
   }
 
+  /// Returns whether the link was whole until now, and its peer there.
+  bool note_broken(link& broken, int reason, int providers_own) noexcept {
+    if (!broken.failure().set(reason, providers_own) || broken.has_left()) return false;
+    broken_.fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+  /// Takes what has happened to connections. After all that came over them, so that a peer that has
+  /// left is known to have.
+  void take_connections() noexcept {
+    connected_->take([this](link& ended, int reason) noexcept {
+      if (!ended.has_left()) note_broken(ended, reason, 0);
+    });
+    next_look_ = deadline::after(look_interval);
+  }
+
   void take_error() noexcept {
     fi_cq_err_entry entry{};
     if (fi_cq_readerr(&own_->queue(), &entry, 0) <= 0) return;
     // A message that the provider had copied, to a peer that it does not name.
     if (entry.op_context == nullptr) return check_all();
     const request& failed = request::of(entry.op_context);
-    if (failed.owner != nullptr)
-      break_link(*failed.owner, entry.err == 0 ? FI_EOTHER : entry.err, entry.prov_errno);
-    else if (entry.err != FI_ECANCELED)
-      receive_again(failed.place);
+    if (failed.owner == nullptr) return receive_again(failed.place);
+    const int reason = entry.err == 0 ? FI_EOTHER : entry.err;
+    if (connected_ == nullptr)
+      break_link(*failed.owner, reason, entry.prov_errno);
+    else if (reason == FI_ECANCELED)  // By the end of the connection, which the peer sees too.
+      note_broken(*failed.owner, FI_ECONNRESET, 0);
+    else
+      note_broken(*failed.owner, reason, entry.prov_errno);
   }
 
   void take_arrival(std::uint32_t buffer, std::size_t length) noexcept {
@@ -259,7 +289,7 @@ class completions {
   }
 
   [[nodiscard]] long post_receive(std::uint32_t buffer) noexcept {
-    return fi_recv(&own_->endpoint(), &buffers_[buffer], sizeof(notice_buffer), own_->notice_key(),
+    return fi_recv(&own_->receiver(), &buffers_[buffer], sizeof(notice_buffer), own_->notice_key(),
                    FI_ADDR_UNSPEC, &receives_[buffer].context);
   }
   void receive_again(std::uint32_t buffer) noexcept {
@@ -269,6 +299,8 @@ class completions {
   const resources* own_;
   std::span<link> links_;
   const window_table* windows_;
+  connections* connected_;  ///< under `polling_`
+  deadline next_look_ = deadline::after(look_interval);
   std::span<notice_buffer> buffers_;
   std::span<request> receives_;          ///< by buffer
   arrivals arrivals_;                    ///< under `polling_`

@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <peerbus/bootstrap/agreement.hpp>
@@ -17,10 +19,12 @@
 #include <peerbus/core/standard_streams.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/core/wait.hpp>
+#include <peerbus/transport/fabric/connections.hpp>
 #include <peerbus/transport/fabric/descriptors.hpp>
 #include <peerbus/transport/fabric/fabric_error.hpp>
 #include <peerbus/transport/fabric/libfabric.hpp>
 #include <peerbus/transport/fabric/link.hpp>
+#include <peerbus/transport/fabric/link_failure.hpp>
 #include <peerbus/transport/fabric/network.hpp>
 #include <peerbus/transport/fabric/notice.hpp>
 #include <peerbus/transport/fabric/options.hpp>
@@ -37,55 +41,51 @@ inline void check_options(const fabric_options& options) {
   registered::check_options("fabric", options);
 }
 
-/// Tells the provider where the peers are.
+using addresses = std::vector<bootstrap::contribution>;  ///< by rank
+
+/// Tells the provider of datagrams where the peers are.
 /// Throws: `error` system.
-inline void insert_addresses(network& net, const std::vector<bootstrap::contribution>& addresses) {
+inline void insert_addresses(network& net, const addresses& of_peers) {
   for (const rank_id peer : all_ranks{net.size()}) {
     fi_addr_t found = FI_ADDR_NOTAVAIL;
-    const auto& address = addresses[peer.index()].bytes;
+    const auto& address = of_peers[peer.index()].bytes;
     if (fi_av_insert(&net.own().addresses(), address.data(), 1, &found, 0, nullptr) != 1)
       throw error{errc::system, concat("fabric: provider ", net.own().describe(),
                                        " does not take the address of ", peer)};
-    net.to(peer).set_address(found);
+    net.to(peer).set_endpoint(net.own().receiver(), found);
   }
 }
 
+/// Returns the address of a peer as text.
+inline std::string describe(network& net, const bootstrap::contribution& address) {
+  return net.connected() != nullptr ? connections::describe(address.bytes)
+                                    : net.own().describe(address.bytes);
+}
+
 /// Returns whether `rank` asks `peer` when they connect, and not `peer` asks `rank`. Each rank asks
-/// half of the others: a rank that asks sees the calls of others at once, while the provider tcp of
-/// libfabric 1.17 looks for calls only once in 10 ms at a rank that makes no connection itself.
+/// half of the others: a rank that asks sees the calls of others at once, while the provider
+/// tcp;ofi_rxm of libfabric 1.17 looks for calls only once in 10 ms at a rank that makes no
+/// connection itself.
 inline bool asks(rank_id rank, rank_id peer, std::size_t size) noexcept {
   const std::size_t turns = peer < rank ? size : 0;
   const std::size_t distance = peer.index() + turns - rank.index();
   return distance != 0 && (2 * distance < size || (2 * distance == size && rank < peer));
 }
 
-/// Has each pair of ranks exchange a question and its answer, so that providers which connect when
-/// they first send have done so. One rank of a pair asks: providers need not resolve calls that
-/// cross.
+/// Waits until `is_reached(peer)` for each of `awaited`, and calls `step(peer)` meanwhile.
 /// Throws: `error` timed_out, system if no descriptor is left for a connection, or as the peer's
-/// end.
-inline void greet(network& net, const std::vector<bootstrap::contribution>& addresses,
-                  deadline until) {
+/// end; or as `step`.
+template <class IsReached, class Step>
+void await_peers(network& net, std::vector<rank_id> awaited, const addresses& of_peers,
+                 deadline until, IsReached&& is_reached, Step&& step) {
   constexpr std::chrono::milliseconds pause{20};
   auto next_check = deadline::after(pause);
-  std::vector<rank_id> unheard;
-  unheard.reserve(net.size());
-  for (const rank_id peer : all_ranks{net.size()})
-    if (asks(net.rank(), peer, net.size())) unheard.push_back(peer);
   for (;;) {
-    for (const rank_id peer : unheard) {
-      link& peer_link = net.to(peer);
-      const auto out = peer_link.out().lock();
-      if (out->asked == 0) out->unacked = true;
-      if (const long failed = peer_link.request_ack(*out); failed != 0 && failed != -FI_EAGAIN)
-        throw fabric_failure(concat("connecting to ", peer, " at ",
-                                    net.own().describe(addresses[peer.index()].bytes)),
-                             failed);
-    }
-    net.poll_all_arrivals();
-    std::erase_if(unheard, [&](rank_id peer) { return net.to(peer).has_acked(1); });
-    if (unheard.empty()) return;
-    const rank_id waiting_for = unheard.back();
+    for (const rank_id peer : awaited) step(peer);
+    net.poll_while_connecting();
+    std::erase_if(awaited, is_reached);
+    if (awaited.empty()) return;
+    const rank_id waiting_for = awaited.back();
     if (const errc found = net.health(std::nullopt); found != errc::ok)
       throw error{found, concat("fabric: connecting to ", waiting_for, ": ",
                                 net.members().describe_missing(), net.describe_trouble())};
@@ -96,12 +96,55 @@ inline void greet(network& net, const std::vector<bootstrap::contribution>& addr
     if (until.expired())
       throw error{errc::timed_out,
                   concat("fabric: no answer from ", waiting_for, " at ",
-                         net.own().describe(addresses[waiting_for.index()].bytes), " by ",
-                         net.own().describe(),
+                         describe(net, of_peers[waiting_for.index()]), " by ", net.own().describe(),
                          "; does a firewall, or another network, lie between? The option "
                          "domain chooses the interface")};
-    net.sleep_until_arrival();
+    net.sleep_while_connecting();
   }
+}
+
+/// Has each pair of ranks exchange a question and its answer, so that providers of datagrams which
+/// connect when they first send have done so. One rank of a pair asks: providers need not resolve
+/// calls that cross.
+/// Throws: as `insert_addresses` and `await_peers`.
+inline void greet(network& net, std::vector<rank_id> asked, const addresses& of_peers,
+                  deadline until) {
+  insert_addresses(net, of_peers);
+  net.note_endpoints();
+  await_peers(
+      net, std::move(asked), of_peers, until,
+      [&](rank_id peer) { return net.to(peer).has_acked(1); },
+      [&](rank_id peer) {
+        link& peer_link = net.to(peer);
+        const auto out = peer_link.out().lock();
+        if (out->asked == 0) out->unacked = true;
+        if (const long failed = peer_link.request_ack(*out); failed != 0 && failed != -FI_EAGAIN)
+          throw fabric_failure(
+              concat("connecting to ", peer, " at ", describe(net, of_peers[peer.index()])),
+              failed);
+      });
+}
+
+/// Opens a connection to each peer: calls those of `asked`, the others call.
+/// Throws: as `connections::call` and `await_peers`.
+inline void open_connections(network& net, const std::vector<rank_id>& asked,
+                             const addresses& of_peers, deadline until) {
+  connections& opened = *net.connected();
+  for (const rank_id peer : asked) opened.call(peer, of_peers[peer.index()].bytes);
+  std::vector<rank_id> peers;
+  peers.reserve(net.size());
+  for (const rank_id peer : all_ranks{net.size()})
+    if (peer != net.rank()) peers.push_back(peer);
+  await_peers(
+      net, std::move(peers), of_peers, until, [&](rank_id peer) { return opened.is_open(peer); },
+      [&](rank_id peer) {
+        const link_failure& failure = net.to(peer).failure();
+        if (failure.is_set())
+          throw error{errc::system, concat("fabric: connecting to ", peer, " at ",
+                                           describe(net, of_peers[peer.index()]), ": ",
+                                           failure.describe(net.own().queue()))};
+      });
+  net.note_endpoints();
 }
 
 /// Connects every rank with every other, for latency traffic, or for bulk traffic if `latency` is
@@ -132,16 +175,22 @@ inline std::unique_ptr<network> connect(bootstrap& boot, const fabric_options& o
       {"provider", info != nullptr ? std::string_view{info->fabric_attr->prov_name} : ""},
       {"address format", info != nullptr ? info->addr_format : 0},
       {"traffic class", name_of(traffic)},
-      {"signals by order", net && net->own().relies_on_order() ? "yes" : "no"}};
+      {"kind of endpoint", net && net->own().connects() ? "connections" : "datagrams"}};
   agree(boot, "fabric", values, until, opened);
 
   bootstrap::contribution own;
-  const auto named = objection_of(what, [&] { own.bytes = net->own().address(); });
-  const auto addresses = gather_or_refuse(boot, "fabric", std::move(own), named, until);
+  const auto named = objection_of(what, [&] {
+    own.bytes = net->connected() != nullptr ? net->connected()->address() : net->own().address();
+  });
+  const addresses of_peers = gather_or_refuse(boot, "fabric", std::move(own), named, until);
   const auto greeted = objection_of(what, [&] {
-    insert_addresses(*net, addresses);
-    net->note_addresses();
-    greet(*net, addresses, until);
+    std::vector<rank_id> asked;
+    for (const rank_id peer : all_ranks{net->size()})
+      if (asks(net->rank(), peer, net->size())) asked.push_back(peer);
+    if (net->connected() != nullptr)
+      open_connections(*net, asked, of_peers, until);
+    else
+      greet(*net, std::move(asked), of_peers, until);
     if (latency != nullptr) latency->watch_bulk(*net);
   });
   // A rank that could not reach a peer is named to all. More time, as others wait until then.

@@ -72,7 +72,7 @@ inline void answer_all(completions& arriving, std::span<link> links) noexcept {
                                   outgoing& out, deadline patience) noexcept {
   if (!out.is_closed) {
     if (!peer_link.pending().is_empty()) return false;
-    if (!own.relies_on_order() && !peer_link.requests().is_idle()) return false;
+    if (!own.connects() && !peer_link.requests().is_idle()) return false;
     notice last;
     last.kind = notice_kind::leave;
     last.value = out.asked + 1;

@@ -33,7 +33,7 @@ struct outgoing {
 
 /// The state of one peer as a rank knows it, with the requests to that peer.
 ///
-/// Threads: `open` and `set_address` before all else, the rest from any.
+/// Threads: `open` and `set_endpoint` before all else, the rest from any.
 class link {
  public:
   link() = default;
@@ -50,9 +50,14 @@ class link {
     pending_.open(own.options().queue_depth);
     out_.lock()->outstanding.limit(own.options().bulk_in_flight);
   }
-  void set_address(fi_addr_t address) noexcept { address_ = address; }
+  /// The peer is reached by `endpoint`, which outlives the last request, at `address` of it.
+  void set_endpoint(fid_ep& endpoint, fi_addr_t address) noexcept {
+    endpoint_ = &endpoint;
+    address_ = address;
+  }
 
   [[nodiscard]] rank_id peer() const noexcept { return peer_; }
+  [[nodiscard]] fid_ep& endpoint() const noexcept { return *endpoint_; }
   [[nodiscard]] fi_addr_t address() const noexcept { return address_; }
   [[nodiscard]] registered::guarded<outgoing>& out() noexcept { return out_; }
   [[nodiscard]] request_ring& requests() noexcept { return requests_; }
@@ -81,8 +86,8 @@ class link {
     notice_buffer& message = is_injected ? copy : own_->sent_notice(peer_, requests_.next().place);
     std::memcpy(&message.head, &head, sizeof head);
     if (head.bytes != 0) std::memcpy(message.payload.data(), payload, head.bytes);
-    const long failed = is_injected ? fi_inject(&own_->endpoint(), &message, size, address_)
-                                    : fi_send(&own_->endpoint(), &message, size, own_->notice_key(),
+    const long failed = is_injected ? fi_inject(endpoint_, &message, size, address_)
+                                    : fi_send(endpoint_, &message, size, own_->notice_key(),
                                               address_, &requests_.next().context);
     if (failed != 0) return failed;
     if (!is_injected) requests_.note_posted();
@@ -179,6 +184,7 @@ class link {
   const resources* own_ = nullptr;
   rank_id self_;
   rank_id peer_;
+  fid_ep* endpoint_ = nullptr;
   fi_addr_t address_ = FI_ADDR_NOTAVAIL;
   registered::guarded<outgoing> out_;
   request_ring requests_;

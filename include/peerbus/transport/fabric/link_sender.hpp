@@ -115,7 +115,7 @@ class link_sender {
       });
     return in_messages(target.size(), [&](std::size_t begin, std::size_t length) {
       return submit([&]() noexcept {
-        return post_read(net_->own(), *link_, target.data() + begin, length, key,
+        return post_read(*link_, target.data() + begin, length, key,
                          {source.address + begin, source.key});
       });
     });
@@ -132,7 +132,7 @@ class link_sender {
     if (const errc code = make_room(backlog::notice_weight); code != errc::ok) return code;
     // A signal alone is no put, which `quiet` would have to wait for.
     out_->unacked |= !payload.empty();
-    if (!net_->own().relies_on_order())
+    if (!net_->own().connects())
       if (const errc code = finish_requests(); code != errc::ok) return code;
     return submit([&]() noexcept { return link_->post(*out_, head, payload.data()); });
   }
@@ -142,7 +142,7 @@ class link_sender {
   [[nodiscard]] errc request_ack(std::uint64_t& number) noexcept {
     if (is_bulk())
       if (const errc code = send_pending(); code != errc::ok) return code;
-    if (out_->unacked && !net_->own().relies_on_order())
+    if (out_->unacked && !net_->own().connects())
       if (const errc code = finish_requests(); code != errc::ok) return code;
     const errc code = submit([&]() noexcept { return link_->request_ack(*out_); });
     number = out_->ack;

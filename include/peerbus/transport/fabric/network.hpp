@@ -22,7 +22,9 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/wait.hpp>
+#include <peerbus/core/wait_readable.hpp>
 #include <peerbus/transport/fabric/completions.hpp>
+#include <peerbus/transport/fabric/connections.hpp>
 #include <peerbus/transport/fabric/delivery.hpp>
 #include <peerbus/transport/fabric/failures.hpp>
 #include <peerbus/transport/fabric/handle.hpp>
@@ -40,8 +42,8 @@
 
 namespace peerbus::detail::ofi {
 
-/// A rank's end of the network for one class of traffic: its endpoint, a link to each rank, and its
-/// windows. Completions are also taken while the rank waits in its bootstrap, as idle work.
+/// A rank's end of the network for one class of traffic: its endpoints, a link to each rank, and
+/// its windows. Completions are also taken while the rank waits in its bootstrap, as idle work.
 ///
 /// Whoever waits for bulk traffic looks at latency traffic before each poll of bulk traffic, which
 /// moves about a slice. Whoever waits for latency traffic looks at bulk traffic when `yielding`
@@ -53,7 +55,7 @@ class network final : public registered::class_pair<network> {
   static constexpr bool polls_may_last = true;
   using window_part = ofi::window_part;
 
-  /// Opens an endpoint that can receive, and takes completions from then on. `latency`: null for
+  /// Opens what can receive, and takes completions from then on. `latency`: null for
   /// latency traffic; for bulk traffic that network, which outlives this one.
   /// Throws: `error` out_of_memory, system; std::bad_alloc.
   network(const bootstrap& boot, provider_info info, const fabric_options& options,
@@ -61,7 +63,9 @@ class network final : public registered::class_pair<network> {
       : class_pair{boot, waiting, latency},
         own_{std::move(info), options, size(), latency == nullptr ? nullptr : &latency->own_},
         links_{std::make_unique<link[]>(size())},
-        completions_{own_, {links_.get(), size()}, windows_} {
+        connections_{own_.connects() ? std::make_unique<connections>(own_, rank(), links())
+                                     : nullptr},
+        completions_{own_, links(), windows_, connections_.get()} {
     for (const rank_id peer : all_ranks{size()}) to(peer).open(own_, rank(), peer);
     idle().add(*this);
   }
@@ -79,17 +83,21 @@ class network final : public registered::class_pair<network> {
       leave(members(), own_, completions_, links(), [this]() noexcept { poll(); });
     else if (members().is_here())
       finish_accepting();
-    own_.close();  // Before the requests that it holds are gone.
+    // Before the requests that they hold are gone.
+    if (connections_) connections_->close();
+    own_.close();
   }
 
-  /// All links have their addresses from now on, so peers can be answered.
-  /// order: release, paired with the acquire of `send_what_is_due`: the addresses are seen there.
-  void note_addresses() noexcept { has_addresses_.store(true, std::memory_order_release); }
+  /// All links have their endpoints from now on, so peers can be answered.
+  /// order: release, paired with the acquire of `send_what_is_due`: the endpoints are seen there.
+  void note_endpoints() noexcept { has_endpoints_.store(true, std::memory_order_release); }
   void note_connected() noexcept { is_connected_ = true; }
   /// Lets `arrival_fd` tell of bulk traffic too.
   /// Throws: `error` system.
   void watch_bulk(const network& made) { arrivals_.add(made.own_.wake_descriptor()); }
   [[nodiscard]] const resources& own() const noexcept { return own_; }
+  /// How peers are reached; null if that is by datagrams.
+  [[nodiscard]] connections* connected() noexcept { return connections_.get(); }
   [[nodiscard]] link& to(rank_id peer) noexcept { return links_[peer.index()]; }
   [[nodiscard]] const link& to(rank_id peer) const noexcept { return links_[peer.index()]; }
   [[nodiscard]] window_table& windows() noexcept { return windows_; }
@@ -127,10 +135,21 @@ class network final : public registered::class_pair<network> {
     if (network* const other = bulk(); other != nullptr) other->poll_all_arrivals();
   }
   void advance() noexcept override { poll_all_arrivals(); }
-  /// Sleeps until something arrives, or a connection of this end goes on, while the ranks connect.
-  /// No longer than a rank sleeps in its bootstrap: the state of a peer may change meanwhile.
-  void sleep_until_arrival() noexcept {
-    if (!completions_.park(deadline::after(idle_work::longest_pause), never)) ::sched_yield();
+  /// Takes all that has happened, while the ranks connect.
+  void poll_while_connecting() noexcept {
+    if (connections_)
+      completions_.poll_all_and_connections();
+    else
+      poll_all_arrivals();
+  }
+  /// Sleeps until something happens while the ranks connect. No longer than a rank sleeps in its
+  /// bootstrap: the state of a peer may change meanwhile.
+  void sleep_while_connecting() noexcept {
+    const auto until = deadline::after(idle_work::longest_pause);
+    if (!connections_ ? !completions_.park(until, never) : connections_->wake_descriptor() < 0)
+      ::sched_yield();
+    else if (connections_ && connections_->nothing_is_here())
+      wait_readable(connections_->wake_descriptor(), until);
   }
   ///@}
   void note_call() noexcept {
@@ -237,8 +256,8 @@ class network final : public registered::class_pair<network> {
   /// Answers peers that ask for acknowledgements, and sends a slice to each peer for which calls
   /// are pending.
   void send_what_is_due() noexcept {
-    // A peer that has all addresses may ask while this rank still waits for them.
-    if (has_addresses_.load(std::memory_order_acquire)) answer_all(completions_, links());
+    // A peer that has all endpoints may ask while this rank still waits for them.
+    if (has_endpoints_.load(std::memory_order_acquire)) answer_all(completions_, links());
     if (!is_bulk()) return;
     has_sent_.store(false, std::memory_order_relaxed);
     for (link& peer_link : links()) {
@@ -263,13 +282,13 @@ class network final : public registered::class_pair<network> {
   [[nodiscard]] std::span<link> links() const noexcept { return {links_.get(), size()}; }
 
   /// Lets the provider hear the peers that it has accepted while the ranks connect. The provider
-  /// tcp of libfabric 1.17 never closes the socket of a peer that it has accepted and not heard,
-  /// and does either once in 10 ms.
+  /// tcp of libfabric 1.17 never closes the socket of a peer that it has accepted and not heard;
+  /// for datagrams, it does either once in 10 ms.
   void finish_accepting() noexcept {
     if (!own_.opens_sockets()) return;
     const auto until = deadline::after(std::chrono::milliseconds{25});
     while (!until.expired()) {
-      poll_all_arrivals();
+      poll_while_connecting();
       ::sched_yield();
     }
   }
@@ -277,8 +296,9 @@ class network final : public registered::class_pair<network> {
   resources own_;
   window_table windows_;
   std::unique_ptr<link[]> links_;
+  std::unique_ptr<connections> connections_;
   completions completions_;
-  std::atomic<bool> has_addresses_{false};
+  std::atomic<bool> has_endpoints_{false};
   bool is_connected_ = false;
   wake_set arrivals_{is_bulk() ? -1 : own_.wake_descriptor()};
   std::atomic<bool> has_sent_{false};  ///< whether the last poll of bulk traffic sent a slice

@@ -22,7 +22,7 @@ enum class notice_kind : std::uint32_t {
 /// The start of each message between two ranks. A payload of `bytes` may follow. Host byte order;
 /// `protocol_version` and the byte order are compared when ranks connect.
 struct notice {
-  static constexpr std::uint64_t protocol_version = 3;
+  static constexpr std::uint64_t protocol_version = 4;
   /// Most bytes of a payload that is cheaper to copy than to write by a request of its own.
   static constexpr std::size_t most_payload = 216;
 

@@ -13,7 +13,10 @@ namespace peerbus {
 /// Options of the `fabric` transport. When to change them: docs/transports.md.
 struct fabric_options {
   /// Name of a libfabric provider, as `fi_info -l` lists them: tcp (any network), verbs, efa, cxi.
-  /// All ranks name the same.
+  /// All ranks name the same. tcp connects each pair of ranks (FI_EP_MSG), so that a signal follows
+  /// its puts at once; with the others, as with tcp;ofi_rxm, which send datagrams (FI_EP_RDM), it
+  /// is sent when its puts have been delivered, which takes a round trip more, and a call of the
+  /// peer.
   std::string provider = "tcp";
   /// Name of a domain of the provider, as `fi_info -p NAME` lists them; for tcp, of a network
   /// interface. If it is empty, the first that fits is taken: the loopback interface if all ranks
@@ -21,7 +24,8 @@ struct fabric_options {
   std::string domain{};
 
   /// Requests that may be in flight to one peer, 2 to 16384. A call that finds as many waits for
-  /// room. A put is in flight until it is delivered, unless ranks `rely_on_order`.
+  /// room. Over connections, a put is in flight until the system has taken it, else until it is
+  /// delivered.
   std::uint32_t queue_depth = 64;
   /// The longest time that such a call, `flush` or `quiet` waits for a peer that takes nothing. It
   /// then gives the connection up and returns `timed_out`.
@@ -35,13 +39,6 @@ struct fabric_options {
   /// The bytes of bulk puts that one peer may have been sent and not taken yet, at least
   /// `bulk_slice`. What exceeds them waits at this rank, where it delays nothing.
   std::size_t bulk_in_flight = std::size_t{4} << 20U;
-
-  /// Lets a signal follow its puts at once where the provider promises that it arrives after them
-  /// (FI_ORDER_SAW). If false, or where there is no such promise, a signal is sent when its puts
-  /// have been delivered, which takes a round trip more, and a call of the peer. The same on all
-  /// ranks. The promise holds for one connection: a provider such as tcp that makes a broken one
-  /// anew by itself may then deliver a signal whose puts were lost.
-  bool rely_on_order = false;
 };
 
 }  // namespace peerbus

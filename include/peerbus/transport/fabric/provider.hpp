@@ -6,11 +6,13 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,28 +28,28 @@
 
 namespace peerbus::detail::ofi {
 
-/// Returns whether a receive completion of `info` shows that the data of all writes which the same
-/// peer has posted before that message is there: send after write, and messages among themselves
-/// in order, as both ends promise it.
-/// Source: fi_cq(3), "target completion semantics".
-inline bool orders_sends_after_writes(const fi_info& info) noexcept {
-  constexpr std::uint64_t needed = FI_ORDER_SAW | FI_ORDER_SAS;
-  return (info.tx_attr->msg_order & info.rx_attr->msg_order & needed) == needed;
+/// Returns whether `info` is of connections, and not of datagrams.
+inline bool makes_connections(const fi_info& info) noexcept {
+  return info.ep_attr->type == FI_EP_MSG;
 }
 
+/// Returns an IPv4 or IPv6 address, without its port. Empty if it is another.
+inline std::string describe_host(std::span<const std::byte> address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  sa_family_t family = AF_UNSPEC;
+  if (address.size() >= sizeof(sockaddr_in))
+    std::memcpy(&family, address.data() + offsetof(sockaddr, sa_family), sizeof family);
+  const std::size_t place =
+      family == AF_INET ? offsetof(sockaddr_in, sin_addr) : offsetof(sockaddr_in6, sin6_addr);
+  if (family == AF_INET || (family == AF_INET6 && address.size() >= sizeof(sockaddr_in6)))
+    (void)::inet_ntop(family, address.data() + place, text.data(), text.size());
+  return text.data();
+}
 /// Returns the IPv4 or IPv6 address of `info`, without its port. Empty if it has another.
 inline std::string describe_address(const fi_info& info) {
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  if (info.addr_format == FI_SOCKADDR_IN && info.src_addrlen >= sizeof(sockaddr_in)) {
-    sockaddr_in address{};
-    std::memcpy(&address, info.src_addr, sizeof address);
-    (void)::inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
-  } else if (info.addr_format == FI_SOCKADDR_IN6 && info.src_addrlen >= sizeof(sockaddr_in6)) {
-    sockaddr_in6 address{};
-    std::memcpy(&address, info.src_addr, sizeof address);
-    (void)::inet_ntop(AF_INET6, &address.sin6_addr, text.data(), text.size());
-  }
-  return text.data();
+  const bool is_socket = info.addr_format == FI_SOCKADDR_IN || info.addr_format == FI_SOCKADDR_IN6;
+  return is_socket ? describe_host({static_cast<const std::byte*>(info.src_addr), info.src_addrlen})
+                   : std::string{};
 }
 
 /// Searches libfabric's providers for the one that `fabric_options` name.
@@ -71,16 +73,15 @@ class provider_search {
   /// invalid_argument (no such domain), system; std::bad_alloc.
   [[nodiscard]] provider_info find() const {
     provider_info found;
-    // A hint, for providers that have it. The class of latency traffic stays unspecified, so that
-    // it is the same whether or not there are bulk windows.
-    if (traffic_ == traffic_class::bulk) found = list(options_.provider, FI_TC_BULK_DATA);
-    if (!found) found = list(options_.provider);
+    // Connections of tcp alone: no other provider's were tried.
+    if (options_.provider == "tcp") found = list(options_.provider, FI_EP_MSG);
+    if (!found) found = list(options_.provider, FI_EP_RDM);
     if (!found) require_descriptors("listing providers", few);
     if (!found)
       throw error{errc::unsupported,
                   concat("fabric: libfabric has no provider '", options_.provider,
                          "' with reliable datagrams and remote writes here; it has: ",
-                         names(list({}).get(), provider_name), describe_filter())};
+                         names(list({}, FI_EP_RDM).get(), provider_name), describe_filter())};
     std::string_view met_over;
     for (const fi_info* next = found.get(); next != nullptr; next = next->next)
       if (!on_one_host_ && met_over.empty() && is_rendezvous_address(*next))
@@ -108,17 +109,31 @@ class provider_search {
   static std::string_view provider_name(const fi_info& info) { return info.fabric_attr->prov_name; }
   static std::string_view domain_name(const fi_info& info) { return info.domain_attr->name; }
 
-  /// Lists what a provider, or each if `provider` is empty, offers. Null if that is nothing.
-  [[nodiscard]] static provider_info list(const std::string& provider,
-                                          std::uint32_t traffic = FI_TC_UNSPEC) {
+  /// Lists what a provider, or each if `provider` is empty, offers of `kind`, for the class of
+  /// traffic if that can be said. Null if that is nothing.
+  [[nodiscard]] provider_info list(const std::string& provider, fi_ep_type kind) const {
+    provider_info found;
+    // A hint, for providers that have it. The class of latency traffic stays unspecified, so that
+    // it is the same whether or not there are bulk windows.
+    if (traffic_ == traffic_class::bulk) found = list(provider, kind, FI_TC_BULK_DATA);
+    return found ? std::move(found) : list(provider, kind, FI_TC_UNSPEC);
+  }
+  [[nodiscard]] static provider_info list(const std::string& provider, fi_ep_type kind,
+                                          std::uint32_t traffic) {
     const provider_info hints{fi_allocinfo()};
     if (!hints) throw std::bad_alloc{};
     hints->caps = FI_MSG | FI_RMA;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
-    hints->ep_attr->type = FI_EP_RDM;
+    hints->ep_attr->type = kind;
+    if (kind == FI_EP_MSG) {
+      // A signal follows its puts, and all peers share the receives. Source: fi_cq(3), "target
+      // completion semantics".
+      hints->tx_attr->msg_order = hints->rx_attr->msg_order = FI_ORDER_SAW | FI_ORDER_SAS;
+      hints->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+    }
     hints->tx_attr->tclass = traffic;
-    hints->domain_attr->mr_mode =
-        FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+    hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+    if (kind == FI_EP_RDM) hints->domain_attr->mr_mode |= FI_MR_ENDPOINT;
     hints->domain_attr->threading = FI_THREAD_SAFE;
     hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
     if (!provider.empty()) hints->fabric_attr->prov_name = ::strdup(provider.c_str());

@@ -31,8 +31,28 @@
 
 namespace peerbus::detail::ofi {
 
-/// The objects that a rank opens at its provider before it knows any peer: a reliable datagram
-/// endpoint with one completion queue, and registered memory for notices.
+/// Opens an object of libfabric by `open_object(&made)`.
+/// Throws: `error` out_of_memory, system.
+template <class Object, class Open>
+handle<Object> open(std::string_view what, Open&& open_object) {
+  Object* made = nullptr;
+  ofi::require(open_object(&made), concat("opening ", what));
+  return handle<Object>{made};
+}
+
+/// Names the range of ports to which a user has restricted the tcp provider, if there is one.
+inline std::string describe_ports() {
+  const char* const low = std::getenv("FI_TCP_PORT_LOW_RANGE");
+  const char* const high = std::getenv("FI_TCP_PORT_HIGH_RANGE");
+  if (low == nullptr && high == nullptr) return {};
+  return concat(" (FI_TCP_PORT_LOW_RANGE to FI_TCP_PORT_HIGH_RANGE, ",
+                low == nullptr ? "not set" : low, " to ", high == nullptr ? "not set" : high,
+                ", must have more ports than there are ranks on this host)");
+}
+
+/// The objects that a rank opens at its provider before it knows any peer: what it receives by, an
+/// endpoint for datagrams or the receives that all its connections share, with one completion
+/// queue, and registered memory for notices.
 class resources {
  public:
   /// `latency`: the resources for latency traffic, which outlive these for bulk traffic. Null if
@@ -44,8 +64,7 @@ class resources {
         options_{options},
         traffic_{latency == nullptr ? traffic_class::latency : traffic_class::bulk},
         receives_{std::min<std::size_t>(32 + 8 * rank_count, info_->rx_attr->size)},
-        inject_bytes_{info_->tx_attr->inject_size},
-        relies_on_order_{options.rely_on_order && orders_sends_after_writes(*info_)} {
+        inject_bytes_{info_->tx_attr->inject_size} {
     // Providers such as tcp move the data of all endpoints of a domain at each poll of one of them.
     // So bulk traffic has a domain of its own, unless sources need keys, which hold in one domain.
     constexpr auto keys_are_needed = static_cast<std::uint64_t>(FI_MR_LOCAL);
@@ -64,47 +83,46 @@ class resources {
       });
       domain_ = own_domain_.get();
     }
-    addresses_ = open<fid_av>("an address vector", [&](fid_av** made) {
-      fi_av_attr wanted{};
-      wanted.type =
-          info_->domain_attr->av_type == FI_AV_UNSPEC ? FI_AV_TABLE : info_->domain_attr->av_type;
-      wanted.count = rank_count;
-      return fi_av_open(domain_, &wanted, made, nullptr);
-    });
     queue_ = open_queue(rank_count);
-    endpoint_ = open<fid_ep>("an endpoint", [&](fid_ep** made) {
-      return fi_endpoint(domain_, info_.get(), made, nullptr);
-    });
-    ofi::require(fi_ep_bind(endpoint_.get(), &addresses_->fid, 0), "binding an address vector");
-    ofi::require(fi_ep_bind(endpoint_.get(), &queue_->fid, FI_TRANSMIT | FI_RECV),
-                 "binding a completion queue");
-    ofi::require(fi_enable(endpoint_.get()), concat("enabling an endpoint", describe_ports()));
+    if (connects())
+      receiver_ = open<fid_ep>("a receive context", [&](fid_ep** made) {
+        fi_rx_attr wanted = *info_->rx_attr;
+        wanted.size = receives_;
+        return fi_srx_context(domain_, &wanted, made, nullptr);
+      });
+    else
+      open_endpoint(rank_count);
     const std::size_t notices = receives_ + rank_count * request_ring::places(options.queue_depth);
     memory_ = mapping::anonymous(notices * sizeof(notice_buffer));
     registration_ = make_reachable({memory_.data(), memory_.size()}, "notices");
     receive_requests_ = std::make_unique<request[]>(receives_);
   }
 
-  /// Closes the endpoint: the provider gives up all requests and their memory.
-  void close() noexcept { endpoint_.reset(); }
+  /// Closes what receives: the provider gives up all requests and their memory. After all
+  /// connections are closed.
+  void close() noexcept { receiver_.reset(); }
 
-  [[nodiscard]] const fi_info& info() const noexcept { return *info_; }
+  [[nodiscard]] fi_info& info() const noexcept { return *info_; }
   [[nodiscard]] const fabric_options& options() const noexcept { return options_; }
   [[nodiscard]] traffic_class traffic() const noexcept { return traffic_; }
   [[nodiscard]] fid_fabric& fabric() const noexcept { return *fabric_; }
-  [[nodiscard]] fid_av& addresses() const noexcept { return *addresses_; }
+  [[nodiscard]] fid_domain& domain() const noexcept { return *domain_; }
   [[nodiscard]] fid_cq& queue() const noexcept { return *queue_; }
-  [[nodiscard]] fid_ep& endpoint() const noexcept { return *endpoint_; }
+  /// Where receives are posted.
+  [[nodiscard]] fid_ep& receiver() const noexcept { return *receiver_; }
+  /// Of datagrams.
+  [[nodiscard]] fid_av& addresses() const noexcept { return *addresses_; }
   /// The most bytes of a message that the provider copies before the call returns.
   [[nodiscard]] std::size_t inject_bytes() const noexcept { return inject_bytes_; }
-  /// Returns whether a signal may follow its puts at once.
-  [[nodiscard]] bool relies_on_order() const noexcept { return relies_on_order_; }
-  /// Returns whether the provider opens a descriptor for each peer, over which messages come in
-  /// order.
+  /// Returns whether peers are reached by connections, and not by datagrams. A signal may follow
+  /// its puts over a connection at once: that they arrive in order is promised, and what a broken
+  /// connection has lost is not followed by anything.
+  [[nodiscard]] bool connects() const noexcept { return makes_connections(*info_); }
+  /// Returns whether the provider opens a descriptor for each peer.
   [[nodiscard]] bool opens_sockets() const noexcept {
     return std::string_view{info_->fabric_attr->prov_name}.starts_with("tcp");
   }
-  /// "tcp;ofi_rxm, domain eth0, 10.0.0.1".
+  /// "tcp, domain eth0, 10.0.0.1".
   [[nodiscard]] std::string describe() const {
     const std::string address = describe_address(*info_);
     return concat(info_->fabric_attr->prov_name, ", domain ", info_->domain_attr->name,
@@ -134,19 +152,19 @@ class resources {
   /// Throws: `error` out_of_memory, system.
   [[nodiscard]] registration make_reachable(std::span<std::byte> memory,
                                             std::string_view what) const {
-    return register_memory(*domain_, *endpoint_, *info_, memory, (*keys_)++, what);
+    return register_memory(*domain_, *receiver_, *info_, memory, (*keys_)++, what);
   }
 
-  /// Returns the address by which peers find the endpoint.
+  /// Returns the address by which peers find the endpoint for datagrams.
   /// Throws: `error` system.
   [[nodiscard]] std::vector<std::byte> address() const {
     std::vector<std::byte> found(256);
     std::size_t length = found.size();
-    ofi::require(fi_getname(&endpoint_->fid, found.data(), &length), "asking for the address");
+    ofi::require(fi_getname(&receiver_->fid, found.data(), &length), "asking for the address");
     found.resize(length);
     return found;
   }
-  /// Returns an address as text.
+  /// Returns an address of datagrams as text.
   [[nodiscard]] std::string describe(const std::vector<std::byte>& address) const {
     std::array<char, 256> text{};
     std::size_t length = text.size();
@@ -154,21 +172,21 @@ class resources {
   }
 
  private:
-  /// Names the range of ports to which a user has restricted the tcp provider, if there is one.
-  static std::string describe_ports() {
-    const char* const low = std::getenv("FI_TCP_PORT_LOW_RANGE");
-    const char* const high = std::getenv("FI_TCP_PORT_HIGH_RANGE");
-    if (low == nullptr && high == nullptr) return {};
-    return concat(" (FI_TCP_PORT_LOW_RANGE to FI_TCP_PORT_HIGH_RANGE, ",
-                  low == nullptr ? "not set" : low, " to ", high == nullptr ? "not set" : high,
-                  ", must have more ports than there are ranks on this host)");
-  }
-
-  template <class Object, class Open>
-  static handle<Object> open(std::string_view what, Open&& open_object) {
-    Object* made = nullptr;
-    ofi::require(open_object(&made), concat("opening ", what));
-    return handle<Object>{made};
+  void open_endpoint(std::size_t rank_count) {
+    addresses_ = open<fid_av>("an address vector", [&](fid_av** made) {
+      fi_av_attr wanted{};
+      wanted.type =
+          info_->domain_attr->av_type == FI_AV_UNSPEC ? FI_AV_TABLE : info_->domain_attr->av_type;
+      wanted.count = rank_count;
+      return fi_av_open(domain_, &wanted, made, nullptr);
+    });
+    receiver_ = open<fid_ep>("an endpoint", [&](fid_ep** made) {
+      return fi_endpoint(domain_, info_.get(), made, nullptr);
+    });
+    ofi::require(fi_ep_bind(receiver_.get(), &addresses_->fid, 0), "binding an address vector");
+    ofi::require(fi_ep_bind(receiver_.get(), &queue_->fid, FI_TRANSMIT | FI_RECV),
+                 "binding a completion queue");
+    ofi::require(fi_enable(receiver_.get()), concat("enabling an endpoint", describe_ports()));
   }
 
   [[nodiscard]] handle<fid_cq> open_queue(std::size_t ranks) {
@@ -193,13 +211,12 @@ class resources {
   }
 
   // In the order in which they are made. Each needs those before it, except the memory and the
-  // requests of receives, which the endpoint may use until it is closed.
+  // requests of receives, which the provider may use until all is closed.
   provider_info info_;
   fabric_options options_;
   traffic_class traffic_;
   std::size_t receives_;
   std::size_t inject_bytes_;
-  bool relies_on_order_;
   int wake_descriptor_ = -1;
   /// The next number for a registration, of all that share the domain.
   std::shared_ptr<std::atomic<std::uint64_t>> keys_ =
@@ -210,9 +227,9 @@ class resources {
   handle<fid_domain> own_domain_;
   fid_fabric* fabric_ = nullptr;  ///< the own one, or that of latency traffic
   fid_domain* domain_ = nullptr;
-  handle<fid_av> addresses_;
   handle<fid_cq> queue_;
-  handle<fid_ep> endpoint_;
+  handle<fid_av> addresses_;
+  handle<fid_ep> receiver_;
   registration registration_;
 };
 

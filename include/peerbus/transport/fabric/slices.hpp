@@ -18,10 +18,9 @@
 
 namespace peerbus::detail::ofi {
 
-/// Returns the flags of a write: where order is not promised, only its completion shows that the
-/// peer can see it.
+/// Returns the flags of a write: by datagrams, only its completion shows that the peer can see it.
 [[nodiscard]] inline std::uint64_t write_flags(const resources& own) noexcept {
-  return own.relies_on_order() ? FI_COMPLETION : FI_COMPLETION | FI_DELIVERY_COMPLETE;
+  return own.connects() ? FI_COMPLETION : FI_COMPLETION | FI_DELIVERY_COMPLETE;
 }
 
 /// Posts a write, once.
@@ -34,19 +33,18 @@ namespace peerbus::detail::ofi {
   const iovec local{const_cast<std::byte*>(source), length};
   const fi_rma_iov remote{target.address, length, target.key};
   fi_msg_rma message{&local, &key, 1, peer_link.address(), &remote, 1, &requests.next().context, 0};
-  const long failed = fi_writemsg(&own.endpoint(), &message, write_flags(own));
+  const long failed = fi_writemsg(&peer_link.endpoint(), &message, write_flags(own));
   if (failed == 0) requests.note_posted();
   return failed;
 }
 
 /// Posts a read, once.
 /// Returns: as `post_write`.
-[[nodiscard]] inline long post_read(const resources& own, link& peer_link, std::byte* target,
-                                    std::size_t length, void* key,
-                                    const remote_place& source) noexcept {
+[[nodiscard]] inline long post_read(link& peer_link, std::byte* target, std::size_t length,
+                                    void* key, const remote_place& source) noexcept {
   request_ring& requests = peer_link.requests();
   if (!requests.has_room()) return -FI_EAGAIN;
-  const long failed = fi_read(&own.endpoint(), target, length, key, peer_link.address(),
+  const long failed = fi_read(&peer_link.endpoint(), target, length, key, peer_link.address(),
                               source.address, source.key, &requests.next().context);
   if (failed == 0) requests.note_posted();
   return failed;
@@ -66,7 +64,7 @@ namespace peerbus::detail::ofi {
       return -FI_EAGAIN;
   }
   if (call.what == pending_call::kind::notice) {
-    if (!own.relies_on_order() && !peer_link.requests().is_idle()) return -FI_EAGAIN;
+    if (!own.connects() && !peer_link.requests().is_idle()) return -FI_EAGAIN;
     if (const long failed = peer_link.post(out, call.head, call.payload.data()); failed != 0)
       return failed;
     // A signal alone is no put, which `quiet` would have to wait for.
@@ -83,8 +81,7 @@ namespace peerbus::detail::ofi {
         failed != 0)
       return failed;
     out.outstanding.add(backlog::write_weight + length);
-  } else if (const long failed =
-                 post_read(own, peer_link, call.memory, length, call.key, call.place);
+  } else if (const long failed = post_read(peer_link, call.memory, length, call.key, call.place);
              failed != 0) {
     return failed;
   }
