@@ -6,14 +6,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <mutex>
 #include <span>
 #include <vector>
 
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/core/signal.hpp>
 #include <peerbus/core/wait_readable.hpp>
 #include <peerbus/transport/fabric/arrivals.hpp>
 #include <peerbus/transport/fabric/connections.hpp>
@@ -24,6 +22,7 @@
 #include <peerbus/transport/fabric/registration.hpp>
 #include <peerbus/transport/fabric/request_ring.hpp>
 #include <peerbus/transport/fabric/resources.hpp>
+#include <peerbus/transport/fabric/signal_notice.hpp>
 #include <peerbus/transport/registered/spin_guard.hpp>
 
 namespace peerbus::detail::ofi {
@@ -62,16 +61,12 @@ class completions {
     const std::unique_lock turn{polling_, std::try_to_lock};
     if (turn) take(1);
   }
-  /// Takes what has completed, after any other thread that takes something.
+  /// Takes what has completed and what has happened to connections, after any other thread that
+  /// takes something.
   void poll_all() noexcept {
     const std::lock_guard turn{polling_};
     take(most_reads);
-  }
-  /// As `poll_all`, and takes what has happened to connections.
-  void poll_all_and_connections() noexcept {
-    const std::lock_guard turn{polling_};
-    take(most_reads);
-    take_connections();
+    if (connected_ != nullptr) take_connections();
   }
   /// Calls `change` while no arrival is taken, so that no signal is raised but by `change`.
   template <class Change>
@@ -93,24 +88,20 @@ class completions {
   /// Ends what `arm` began. The same thread calls it.
   void disarm() noexcept { parking_.unlock(); }
 
-  /// Sleeps until something happens or `until`, unless `is_here()`, which is asked once what comes
-  /// ends the sleep. One thread at a time may sleep. If another thread takes the arrival that this
-  /// one waits for later, the sleep lasts until `until`.
-  /// Returns: false, at once, to any other thread, or if the provider cannot wake a sleeper.
+  /// Sleeps until something happens here or at `second`, if that is not null, or until `until`,
+  /// unless `is_here()`, which is asked once what comes ends the sleep. One thread at a time may
+  /// sleep. If another thread takes the arrival that this one waits for later, the sleep lasts
+  /// until `until`. Returns: false, at once, to any other thread, or if the provider cannot wake a
+  /// sleeper.
   template <class IsHere>
-  [[nodiscard]] bool park(deadline until, IsHere&& is_here) noexcept {
+  [[nodiscard]] bool park(deadline until, IsHere&& is_here,
+                          const completions* second = nullptr) noexcept {
     const std::unique_lock turn{parking_, std::try_to_lock};
-    if (!turn || own_->wake_descriptor() < 0) return false;
-    if (nothing_is_here() && !is_here()) wait_readable(own_->wake_descriptor(), until);
-    return true;
-  }
-  /// Sleeps as `park` above does, and also until something happens at `second`.
-  template <class IsHere>
-  [[nodiscard]] bool park(deadline until, IsHere&& is_here, const completions& second) noexcept {
-    const std::unique_lock turn{parking_, std::try_to_lock};
-    if (!turn || own_->wake_descriptor() < 0 || second.own_->wake_descriptor() < 0) return false;
-    if (nothing_is_here() && second.nothing_is_here() && !is_here())
-      wait_readable(own_->wake_descriptor(), second.own_->wake_descriptor(), until);
+    const int fd = own_->wake_descriptor();
+    const int its_fd = second == nullptr ? -1 : second->own_->wake_descriptor();
+    if (!turn || fd < 0 || (second != nullptr && its_fd < 0)) return false;
+    if (nothing_is_here() && (second == nullptr || second->nothing_is_here()) && !is_here())
+      wait_readable(fd, its_fd, until);
     return true;
   }
   /// Returns whether nothing lies in the queue, and what comes makes its descriptor readable.
@@ -257,7 +248,7 @@ class completions {
   void act_on(const notice_buffer& arrival) noexcept {
     link& from = links_[arrival.head.source];
     switch (arrival.head.kind) {
-      case notice_kind::signal: raise_signal(arrival); break;
+      case notice_kind::signal: raise_signal(*windows_, arrival); break;
       case notice_kind::ack_request:
         from.note_asked(arrival.head.value);
         note_asked();
@@ -275,17 +266,6 @@ class completions {
       case notice_kind::checked: from.checks().note_checked(); break;
       case notice_kind::lost: break;  // Was taken out of turn.
     }
-  }
-
-  void raise_signal(const notice_buffer& arrival) noexcept {
-    const notice& head = arrival.head;
-    const window_part* const part = windows_->find(head.window);
-    if (part == nullptr || index(head.id) >= part->shape.signals) return;  // Released meanwhile.
-    if (head.bytes != 0) {
-      if (head.offset > part->shape.bytes || head.bytes > part->shape.bytes - head.offset) return;
-      std::memcpy(part->memory.data.data() + head.offset, arrival.payload.data(), head.bytes);
-    }
-    part->signal(head.id).raise_at_least(head.value);
   }
 
   [[nodiscard]] long post_receive(std::uint32_t buffer) noexcept {

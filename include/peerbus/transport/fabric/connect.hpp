@@ -82,7 +82,7 @@ void await_peers(network& net, std::vector<rank_id> awaited, const addresses& of
   auto next_check = deadline::after(pause);
   for (;;) {
     for (const rank_id peer : awaited) step(peer);
-    net.poll_while_connecting();
+    net.poll_all_arrivals();
     std::erase_if(awaited, is_reached);
     if (awaited.empty()) return;
     const rank_id waiting_for = awaited.back();

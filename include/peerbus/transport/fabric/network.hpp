@@ -135,13 +135,6 @@ class network final : public registered::class_pair<network> {
     if (network* const other = bulk(); other != nullptr) other->poll_all_arrivals();
   }
   void advance() noexcept override { poll_all_arrivals(); }
-  /// Takes all that has happened, while the ranks connect.
-  void poll_while_connecting() noexcept {
-    if (connections_)
-      completions_.poll_all_and_connections();
-    else
-      poll_all_arrivals();
-  }
   /// Sleeps until something happens while the ranks connect. No longer than a rank sleeps in its
   /// bootstrap: the state of a peer may change meanwhile.
   void sleep_while_connecting() noexcept {
@@ -155,8 +148,7 @@ class network final : public registered::class_pair<network> {
   void note_call() noexcept {
     if (bulk() != nullptr) yielding_.note_call();
   }
-  /// Sends a slice of what is pending to `peer_link`, if there is anything and there is room for
-  /// it.
+  /// Sends a slice of what is pending to `peer_link`, if there is any and there is room for it.
   void send_slice_to(link& peer_link, outgoing& out) noexcept {
     if (peer_link.pending().is_empty() || peer_link.failure().is_set() || peer_link.has_left())
       return;
@@ -273,10 +265,10 @@ class network final : public registered::class_pair<network> {
   static constexpr auto never = []() noexcept { return false; };
   template <class IsHere>
   [[nodiscard]] bool park(deadline until, IsHere&& is_here) noexcept {
-    network* const other = first().bulk();
-    if (other == nullptr) return first().completions_.park(until, is_here);
-    return other->has_more_to_send() ||
-           first().completions_.park(until, is_here, other->completions_);
+    const network* const other = first().bulk();
+    return (other != nullptr && other->has_more_to_send()) ||
+           first().completions_.park(until, is_here,
+                                     other == nullptr ? nullptr : &other->completions_);
   }
 
   [[nodiscard]] std::span<link> links() const noexcept { return {links_.get(), size()}; }
@@ -288,7 +280,7 @@ class network final : public registered::class_pair<network> {
     if (!own_.opens_sockets()) return;
     const auto until = deadline::after(std::chrono::milliseconds{25});
     while (!until.expired()) {
-      poll_while_connecting();
+      poll_all_arrivals();
       ::sched_yield();
     }
   }
