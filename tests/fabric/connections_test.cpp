@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -49,7 +50,8 @@ struct end {
     for (const rank_id peer : peerbus::all_ranks{of}) links[peer.index()].open(own, self, peer);
   }
   void take() {
-    connected.take([this](link& ended, int reason) {
+    if (!connected.take()) return;
+    connected.take_ended([this](const link& ended, int reason) {
       last = ended.peer();
       why = reason;
     });
@@ -124,6 +126,27 @@ TEST_CASE("what comes over a socket and is no call changes nothing") {
   end from{caller};
   CHECK(connects(from, to));
   CHECK_FALSE(to.last.has_value());
+}
+
+TEST_CASE("callers who close their sockets at once cost no descriptor") {
+  end to{callee};
+  const auto address = to.connected.address();
+  sockaddr_in place{};
+  std::memcpy(&place, address.data() + sizeof(std::uint64_t), sizeof place);
+  const std::size_t files = test::open_files();
+  for (int i = 0; i < 10; ++i) {
+    const peerbus::unique_fd scan{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    REQUIRE(::connect(scan.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0);
+  }
+  const auto until = deadline::after(std::chrono::seconds{30});
+  bool have_come = false;
+  while ((!have_come || test::open_files() != files) && !until.expired()) {
+    errno = EAGAIN;  // As after a call that found nothing.
+    to.take();
+    have_come = have_come || test::open_files() > files;
+  }
+  CHECK(have_come);
+  CHECK(test::open_files() == files);
 }
 
 TEST_CASE("an address where nobody listens any more") {

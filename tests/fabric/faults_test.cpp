@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // ctest: timeout=240
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -123,6 +124,42 @@ int disconnect() {
   return aborted;
 }
 
+/// Gives all TCP connections of this process up without a word to the other ends, as a host does
+/// that is started anew. Returns how many there were; 0 where that takes rights that it lacks.
+int forget_connections() {
+  int forgotten = 0;
+  for (int fd = 3; fd < 1024; ++fd) {
+    sockaddr_in peer{};
+    socklen_t length = sizeof peer;
+    constexpr int on = 1;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0 ||
+        peer.sin_family != AF_INET ||
+        ::setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof on) != 0)
+      continue;
+    const peerbus::unique_fd other{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    ::dup2(other.get(), fd);
+    ++forgotten;
+  }
+  return forgotten;
+}
+
+/// A bootstrap whose rank 0 gets another address of rank 1 than that which rank 1 has.
+class wrong_address final : public test::held_bootstrap {
+ public:
+  using held_bootstrap::held_bootstrap;
+  [[nodiscard]] std::vector<contribution> allgather(contribution mine, deadline until,
+                                                    std::string_view doing) override {
+    const std::size_t bytes = mine.bytes.size();
+    auto all = held_bootstrap::allgather(std::move(mine), until, doing);
+    constexpr std::size_t key_and_family = 10;
+    if (rank() == rank_id{0} && doing == "fabric" && bytes == key_and_family + 18) {
+      all[1].bytes[key_and_family] = std::byte{0};
+      all[1].bytes[key_and_family + 1] = std::byte{1};  // Nobody listens at port 1.
+    }
+    return all;
+  }
+};
+
 /// A bootstrap whose rank 1 has the result of a collective of a `fabric` long after rank 0, as in a
 /// large group, and advances its transports meanwhile.
 class late_news final : public test::held_bootstrap {
@@ -150,6 +187,19 @@ TEST_CASE("a peer that asks before this rank knows its address") {
     });
     CHECK(worst_status == 0);
   }
+}
+
+TEST_CASE("a call that is refused is named on all ranks, soon") {
+  const int worst_status = peerbus::run_local(3, [](bootstrap& boot) {
+    wrong_address wrong{boot};
+    const auto start = steady_clock::now();
+    test::expect_error(errc::system,
+                       {"connecting to rank 1 at 127.0.0.1 port 1: Connection refused"},
+                       [&] { static_cast<void>(fabric{wrong}); });
+    test::expect(steady_clock::now() - start < fabric_options{}.setup_timeout / 2,
+                 "an error before the time limit");
+  });
+  CHECK(worst_status == 0);
 }
 
 TEST_CASE("a provider that is missing is named with the variable that may hide it") {
@@ -514,6 +564,29 @@ TEST_CASE("a connection that breaks is unreachable at both ends") {
     });
     CHECK(worst_status == 0);
   }
+}
+
+TEST_CASE("a rank that waits learns that the other end of a connection is gone without a word") {
+  const test::tally told;
+  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+    communicator comm = over_fabric(boot);
+    auto win = comm.make_window(64, 1);
+    comm.barrier();
+    if (comm.rank() == rank_id{0}) {
+      if (forget_connections() == 0) {
+        MESSAGE("no connection could be given up here");
+        test::expect_ok(win.signal(rank_id{1}, signal_id{0}, 1), "signal");
+      }
+      const auto over = deadline::after(hang);
+      while (told.count() == 0 && !over.expired()) std::this_thread::yield();
+    } else {
+      const errc code = win.wait(signal_id{0}, 1, deadline::after(hang), rank_id{0});
+      test::expect(code == errc::unreachable || win.value(signal_id{0}) == 1, "its end instead of ",
+                   to_string(code));
+      told.add();
+    }
+  });
+  CHECK(worst_status == 0);
 }
 
 TEST_CASE("a notice lost with a connection ends that connection alone") {

@@ -22,6 +22,7 @@ class held_bootstrap : public peerbus::bootstrap {
   held_bootstrap(peerbus::bootstrap& held, std::size_t ranks_here, std::size_t cores_here)
       : held_{held} {
     set_members(held.members());
+    set_idle(held.idle());
     set_neighbours(held.near_ranks(), ranks_here, cores_here);
   }
   [[nodiscard]] bool passes_descriptors() const noexcept override {

@@ -21,13 +21,13 @@ namespace peerbus {
 /// what it guarantees and how to tune it: docs/transports.md.
 ///
 /// Beyond what `transport` says: a provider such as tcp has no thread of its own. It moves data
-/// only inside calls of this transport, and while a rank waits in a collective of its bootstrap. A
-/// put to a rank that computes waits for that rank's next call once the sockets between them are
-/// full, and so do `flush` of that peer, `quiet` and a barrier after puts to it; by a provider of
-/// datagrams (`fabric_options::provider`), each put does, and a signal behind puts. Signals alone
-/// make none of them wait. A put or signal waits while the peer has not taken 32 MiB of puts, or
-/// 2048 signals, that were sent before. A call that waits for a peer or for room in its queue gives
-/// the connection up after `fabric_options::stall_timeout`, also if the deadline of a barrier is
+/// only inside calls of this transport, and while a rank waits in a collective of its bootstrap. So
+/// `quiet`, and a barrier, wait for the next call of a peer that was put to, also if it computes. A
+/// put and `flush` do so once the sockets between both are full; by a provider of datagrams
+/// (`fabric_options::provider`) each `flush` does, and a signal behind puts. Signals alone make
+/// none of them wait. A put or signal waits while the peer has not taken 32 MiB of puts, or 2048
+/// signals, that were sent before. A call that waits for a peer or for room in its queue gives the
+/// connection up after `fabric_options::stall_timeout`, also if the deadline of a barrier is
 /// earlier. Threads that send to one peer at once take turns. `fetch_add` is not supported.
 ///
 /// Windows for bulk traffic (`window_shape::traffic`) have an endpoint of their own. A put, get or

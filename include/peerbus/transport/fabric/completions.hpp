@@ -59,14 +59,13 @@ class completions {
   /// Takes what has completed. What another thread is taking at the moment is left to it.
   void poll() noexcept {
     const std::unique_lock turn{polling_, std::try_to_lock};
-    if (turn) take(1);
+    if (turn) take(1, connected_ != nullptr && next_look_.expired());
   }
   /// Takes what has completed and what has happened to connections, after any other thread that
   /// takes something.
   void poll_all() noexcept {
     const std::lock_guard turn{polling_};
-    take(most_reads);
-    if (connected_ != nullptr) take_connections();
+    take(most_reads, connected_ != nullptr);
   }
   /// Calls `change` while no arrival is taken, so that no signal is raised but by `change`.
   template <class Change>
@@ -121,9 +120,10 @@ class completions {
     broken.checks().owe_loss();
     note_asked();
   }
-  /// Sends a check to a peer for which a rank waits, if one is due. A connection needs none.
+  /// Sends a check to a peer for which a rank waits, if one is due. That finds a connection whose
+  /// other end is gone without a word, too.
   void probe(link& awaited) noexcept {
-    if (connected_ != nullptr || !awaited.checks().is_due()) return;
+    if (!awaited.checks().is_due()) return;
     awaited.checks().owe_check();
     note_asked();
   }
@@ -151,8 +151,12 @@ class completions {
   /// How often polls ask what has happened to connections, which is a system call.
   static constexpr std::chrono::milliseconds look_interval{1};
 
-  /// Reads the queue up to `reads` times, and while it is not empty.
-  void take(int reads) noexcept {
+  /// Reads the queue up to `reads` times, and while it is not empty. `looks`: at connections too,
+  /// before that, so that all that came over those that ended is taken, as that a peer has left.
+  void take(int reads, bool looks) noexcept {
+    const bool any_ended = looks && connected_->take();
+    if (looks) next_look_ = deadline::after(look_interval);
+    if (any_ended) reads = most_reads;
     std::array<fi_cq_msg_entry, completions_at_once> batch;
     for (; reads > 0; --reads) {
       const auto count = fi_cq_read(&own_->queue(), batch.data(), batch.size());
@@ -160,7 +164,6 @@ class completions {
         take_error();
       else if (count <= 0) {
         if (arrivals_.any_held()) give_up_on_gaps();
-        if (connected_ != nullptr && next_look_.expired()) take_connections();
         break;
       }
       if (count > 0)
@@ -174,6 +177,10 @@ class completions {
           take_arrival(finished.place, entry.len);
       }
     }
+    if (any_ended)
+      connected_->take_ended([this](link& ended, int reason) noexcept {
+        if (!ended.has_left()) note_broken(ended, reason, 0);
+      });
     while (!unposted_.empty() && post_receive(unposted_.back()) == 0) unposted_.pop_back();
   }
 
@@ -182,14 +189,6 @@ class completions {
     if (!broken.failure().set(reason, providers_own) || broken.has_left()) return false;
     broken_.fetch_add(1, std::memory_order_relaxed);
     return true;
-  }
-  /// Takes what has happened to connections. After all that came over them, so that a peer that has
-  /// left is known to have.
-  void take_connections() noexcept {
-    connected_->take([this](link& ended, int reason) noexcept {
-      if (!ended.has_left()) note_broken(ended, reason, 0);
-    });
-    next_look_ = deadline::after(look_interval);
   }
 
   void take_error() noexcept {
@@ -211,8 +210,9 @@ class completions {
   void take_arrival(std::uint32_t buffer, std::size_t length) noexcept {
     const notice& head = buffers_[buffer].head;
     // Anybody who reaches the endpoint can send to it.
-    if (length < sizeof head || head.source >= links_.size() || head.bytes > notice::most_payload ||
-        length != buffers_[buffer].size() || arrivals_.is_given_up(head.source))
+    if (length < sizeof head || head.source >= links_.size() || links_[head.source].is_own() ||
+        head.bytes > notice::most_payload || length != buffers_[buffer].size() ||
+        arrivals_.is_given_up(head.source))
       return receive_again(buffer);
     if (head.kind == notice_kind::lost) {
       lose(head.source);
@@ -241,7 +241,8 @@ class completions {
   }
   /// Sends a check to all peers, because something was lost on the way to one of them.
   void check_all() noexcept {
-    for (link& peer_link : links_) peer_link.checks().owe_check();
+    for (link& peer_link : links_)
+      if (!peer_link.is_own()) peer_link.checks().owe_check();
     note_asked();
   }
 

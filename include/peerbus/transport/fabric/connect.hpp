@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cstddef>
@@ -81,14 +82,15 @@ void await_peers(network& net, std::vector<rank_id> awaited, const addresses& of
   constexpr std::chrono::milliseconds pause{20};
   auto next_check = deadline::after(pause);
   for (;;) {
-    for (const rank_id peer : awaited) step(peer);
     net.poll_all_arrivals();
     std::erase_if(awaited, is_reached);
     if (awaited.empty()) return;
+    for (const rank_id peer : awaited) step(peer);
     const rank_id waiting_for = awaited.back();
     if (const errc found = net.health(std::nullopt); found != errc::ok)
-      throw error{found, concat("fabric: connecting to ", waiting_for, ": ",
-                                net.members().describe_missing(), net.describe_trouble())};
+      throw error{found == errc::unreachable ? errc::system : found,
+                  concat("fabric: connecting to ", waiting_for, ": ",
+                         net.members().describe_missing(), net.describe_trouble())};
     if (next_check.expired()) {
       require_descriptors(concat("connecting to ", waiting_for), 1);
       next_check = deadline::after(pause);
@@ -125,26 +127,34 @@ inline void greet(network& net, std::vector<rank_id> asked, const addresses& of_
       });
 }
 
-/// Opens a connection to each peer: calls those of `asked`, the others call.
-/// Throws: as `connections::call` and `await_peers`.
-inline void open_connections(network& net, const std::vector<rank_id>& asked,
-                             const addresses& of_peers, deadline until) {
-  connections& opened = *net.connected();
-  for (const rank_id peer : asked) opened.call(peer, of_peers[peer.index()].bytes);
-  std::vector<rank_id> peers;
-  peers.reserve(net.size());
-  for (const rank_id peer : all_ranks{net.size()})
-    if (peer != net.rank()) peers.push_back(peer);
+/// Waits until the connections to `peers` are open.
+/// Throws: `error` system if one does not come about; or as `await_peers`.
+inline void await_connections(network& net, std::vector<rank_id> peers, const addresses& of_peers,
+                              deadline until) {
   await_peers(
-      net, std::move(peers), of_peers, until, [&](rank_id peer) { return opened.is_open(peer); },
+      net, std::move(peers), of_peers, until,
+      [&](rank_id peer) { return net.connected()->is_open(peer); },
       [&](rank_id peer) {
-        const link_failure& failure = net.to(peer).failure();
-        if (failure.is_set())
-          throw error{errc::system, concat("fabric: connecting to ", peer, " at ",
-                                           describe(net, of_peers[peer.index()]), ": ",
-                                           failure.describe(net.own().queue()))};
+        const link& peer_link = net.to(peer);
+        if (!peer_link.failure().is_set()) return;
+        const bool is_dead = net.why_broken(peer_link) == errc::peer_dead;
+        throw error{is_dead ? errc::peer_dead : errc::system,
+                    concat("fabric: connecting to ", peer, " at ",
+                           describe(net, of_peers[peer.index()]), ": ",
+                           is_dead ? net.members().describe_missing()
+                                   : peer_link.failure().describe(net.own().queue()))};
       });
-  net.note_endpoints();
+}
+
+/// Takes the calls of `callers` until all are connected, for a moment: a rank that waits for the
+/// group looks for them less often.
+inline void expect_calls(network& net, const std::vector<rank_id>& callers) {
+  const auto until = deadline::after(std::chrono::milliseconds{50});
+  const auto is_open = [&](rank_id peer) { return net.connected()->is_open(peer); };
+  while (!std::ranges::all_of(callers, is_open) && !net.any_broken() && !until.expired()) {
+    net.sleep_while_connecting();
+    net.poll_all_arrivals();
+  }
 }
 
 /// Connects every rank with every other, for latency traffic, or for bulk traffic if `latency` is
@@ -164,7 +174,7 @@ inline std::unique_ptr<network> connect(bootstrap& boot, const fabric_options& o
     net = std::make_unique<network>(
         boot, provider_search{options, on_one_host, traffic, boot.rendezvous_address()}.find(),
         options, waiting, latency);
-    // A socket for each peer, and both ends of one for what a rank puts to itself.
+    // A socket for each peer, and another of datagrams for this rank itself.
     if (net->own().opens_sockets())
       require_descriptors(concat("connecting ", boot.size(), " ranks"), boot.size() + 1);
   });
@@ -183,18 +193,31 @@ inline std::unique_ptr<network> connect(bootstrap& boot, const fabric_options& o
     own.bytes = net->connected() != nullptr ? net->connected()->address() : net->own().address();
   });
   const addresses of_peers = gather_or_refuse(boot, "fabric", std::move(own), named, until);
+  // One rank of a pair calls. The other takes the call also while it waits for the group.
+  connections* const connected = net->connected();
+  std::vector<rank_id> called;
+  std::vector<rank_id> callers;
+  for (const rank_id peer : all_ranks{net->size()})
+    if (peer != net->rank())
+      (asks(net->rank(), peer, net->size()) ? called : callers).push_back(peer);
   const auto greeted = objection_of(what, [&] {
-    std::vector<rank_id> asked;
-    for (const rank_id peer : all_ranks{net->size()})
-      if (asks(net->rank(), peer, net->size())) asked.push_back(peer);
-    if (net->connected() != nullptr)
-      open_connections(*net, asked, of_peers, until);
-    else
-      greet(*net, std::move(asked), of_peers, until);
+    if (connected == nullptr) {
+      greet(*net, std::move(called), of_peers, until);
+    } else {
+      for (const rank_id peer : called) connected->call(peer, of_peers[peer.index()].bytes);
+      await_connections(*net, std::move(called), of_peers, until);
+      expect_calls(*net, callers);
+    }
     if (latency != nullptr) latency->watch_bulk(*net);
   });
   // A rank that could not reach a peer is named to all. More time, as others wait until then.
-  agree(boot, "fabric connected", {}, deadline::after(options.setup_timeout), greeted);
+  const auto later = deadline::after(options.setup_timeout);
+  agree(boot, "fabric connected", {}, later, greeted);
+  if (connected != nullptr) {
+    await_connections(*net, std::move(callers), of_peers, later);
+    net->exclude_arrivals([&]() noexcept { connected->stop_listening(); });
+    net->note_endpoints();
+  }
   net->note_connected();
   return net;
 }

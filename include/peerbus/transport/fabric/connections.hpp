@@ -5,10 +5,10 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,7 +32,7 @@ namespace peerbus::detail::ofi {
 /// other accepts. What comes over a connection comes whole and in order; one that breaks stays
 /// broken, and both ends learn it.
 ///
-/// Threads: one at a time.
+/// Threads: one at a time, unless a call says otherwise.
 class connections {
  public:
   /// Peers may call from then on. `links`: by rank.
@@ -41,28 +41,29 @@ class connections {
       : own_{&own}, self_{self}, links_{links}, ends_{std::make_unique<end[]>(links.size())} {
     const auto random = draw_bytes<sizeof key_>();
     std::memcpy(&key_, random.data(), sizeof key_);
-    events_ = open<fid_eq>("an event queue", [&](fid_eq** made) {
-      fi_eq_attr wanted{};
-      wanted.wait_obj = FI_WAIT_FD;
-      return fi_eq_open(&own.fabric(), &wanted, made, nullptr);
-    });
-    if (fi_control(&events_->fid, FI_GETWAIT, &wake_descriptor_) != 0) wake_descriptor_ = -1;
-    // The address is bound here or when it listens, as the provider likes.
-    listener_ = open<fid_pep>(concat("a listener", describe_ports()), [&](fid_pep** made) {
-      return fi_passive_ep(&own.fabric(), &own.info(), made, nullptr);
-    });
-    ofi::require(fi_pep_bind(listener_.get(), &events_->fid, 0), "binding an event queue");
-    ofi::require(fi_listen(listener_.get()), concat("listening", describe_ports()));
+    events_ = open_queue();
+    calls_ = open_queue();
+    listen();
   }
   connections(const connections&) = delete;
   connections& operator=(const connections&) = delete;
   ~connections() { close(); }
 
+  /// Takes no call any more.
+  void stop_listening() noexcept {
+    // Reads what has come, because the provider keeps the sockets of calls that nobody has taken;
+    // and nothing after the listener is closed, of which the provider's calls keep the address.
+    if (calls_ && calls_.get_deleter().home.is_here()) {
+      event next;
+      while (read(*calls_, next) == FI_CONNREQ) refuse(provider_info { next.info() } -> handle);
+    }
+    listener_.reset();
+    calls_.reset();
+  }
   /// Closes all connections: the provider gives up all requests and their memory.
   void close() noexcept {
+    stop_listening();
     ends_.reset();
-    if (events_ && events_.get_deleter().home.is_here()) refuse_all();
-    listener_.reset();
     events_.reset();
   }
 
@@ -85,54 +86,71 @@ class connections {
     return concat(describe_host(socket), " port ", ntohs(port));
   }
 
-  /// Calls `peer`, whose `address()` that is. One rank of a pair does.
+  /// Calls `peer`, whose `address()` that is. One rank of a pair does. Another thread may `take`
+  /// meanwhile.
   /// Throws: `error` out_of_memory, system.
   void call(rank_id peer, std::span<const std::byte> address) {
     caller mine{0, self_.index()};
     std::memcpy(&mine.key, address.data(), sizeof mine.key);
-    fid_ep* const opened = open_end(own_->info(), peer);
-    ofi::require(fi_connect(opened, address.data() + sizeof mine.key, &mine, sizeof mine),
-                 "calling");
+    int failed = open_end(own_->info(), peer);
+    if (failed == 0)
+      failed = fi_connect(ends_[peer.index()].endpoint.get(), address.data() + sizeof mine.key,
+                          &mine, sizeof mine);
+    ofi::require(failed, concat("calling ", peer, " at ", describe(address)));
   }
   /// order: acquire, paired with the release of `take`, which another thread may have called.
   [[nodiscard]] bool is_open(rank_id peer) const noexcept {
     return ends_[peer.index()].is_open.load(std::memory_order_acquire);
   }
 
-  /// Accepts calls, and calls `ended(link, reason)` for each connection that has ended or does not
-  /// come about, with a libfabric error number above 0.
-  template <class Ended>
-  void take(Ended&& ended) noexcept {
+  /// Accepts calls, and notes which connections have opened or ended.
+  /// Returns: whether some connection has ended or does not come about; `take_ended` says which.
+  /// What came over one before its end is in the completion queue then.
+  [[nodiscard]] bool take() noexcept {
+    bool any_ended = false;
+    const auto note_ended = [&](rank_id peer, int reason) noexcept {
+      ends_[peer.index()].reason = reason;
+      any_ended = true;
+    };
+    event next;
+    while (calls_ && read(*calls_, next) == FI_CONNREQ) {
+      const provider_info info{next.info()};
+      const auto [key, rank] = next.data();
+      if (next.length != next.bytes.size() || key != key_ || rank >= links_.size() ||
+          rank == self_.index() || ends_[rank].endpoint)
+        refuse(info->handle);
+      else if (const int failed = accept(*info, rank_id{rank}); failed != 0)
+        note_ended(rank_id{rank}, -failed);
+    }
     for (;;) {
-      event next;
-      std::uint32_t what = 0;
-      const auto length = fi_eq_read(events_.get(), &what, next.bytes.data(), next.bytes.size(), 0);
-      if (length == -FI_EAVAIL) {
-        fi_eq_err_entry problem{};
-        if (fi_eq_readerr(events_.get(), &problem, 0) < 0) return;
-        if (problem.fid->context != nullptr)
-          ended(link_of(*problem.fid), problem.err == 0 ? FI_EOTHER : problem.err);
-        continue;
-      }
-      if (length < 0) return;
-      if (what == FI_CONNREQ) {
-        const provider_info info{next.info()};
-        if (link* const failed = accept(*info, next, static_cast<std::size_t>(length)))
-          ended(*failed, FI_ECONNREFUSED);
-      } else if (what == FI_CONNECTED) {
-        ends_[link_of(next.object()).peer().index()].is_open.store(true, std::memory_order_release);
-      } else if (what == FI_SHUTDOWN) {
-        ended(link_of(next.object()), FI_ECONNRESET);
-      }
+      const std::uint32_t what = read(*events_, next);
+      if (what == no_event) return any_ended;
+      if (what == FI_CONNECTED)
+        ends_[next.peer().index()].is_open.store(true, std::memory_order_release);
+      else
+        note_ended(next.peer(), next.reason == 0 ? FI_ECONNRESET : next.reason);
     }
   }
-  /// Readable when there is something to take; -1 if the provider has no such descriptor.
-  [[nodiscard]] int wake_descriptor() const noexcept { return wake_descriptor_; }
-  /// Returns whether there is nothing to take, and what comes makes the descriptor readable.
-  [[nodiscard]] bool nothing_is_here() const noexcept {
-    fid* waited = &events_->fid;
-    return fi_trywait(&own_->fabric(), &waited, 1) == 0;
+  /// Calls `ended(link, reason)` for the connections that have ended since the last call, with a
+  /// libfabric error number above 0.
+  template <class Ended>
+  void take_ended(Ended&& ended) noexcept {
+    for (link& peer_link : links_)
+      if (const int reason = std::exchange(ends_[peer_link.peer().index()].reason, 0); reason != 0)
+        ended(peer_link, reason);
   }
+
+  ///@{
+  /// While ranks connect: a descriptor that is readable when there is something to take, or -1 if
+  /// the provider has none, and whether there is nothing to take, and what comes makes the
+  /// descriptors readable.
+  [[nodiscard]] int event_descriptor() const noexcept { return descriptor(*events_); }
+  [[nodiscard]] int call_descriptor() const noexcept { return descriptor(*calls_); }
+  [[nodiscard]] bool nothing_is_here() const noexcept {
+    fid* waited[]{&events_->fid, &calls_->fid};
+    return fi_trywait(&own_->fabric(), waited, 2) == 0;
+  }
+  ///@}
 
  private:
   /// What a call brings: the key of the rank that is called, and the rank that calls. Whoever does
@@ -144,86 +162,115 @@ class connections {
   struct end {
     handle<fid_ep> endpoint;
     std::atomic<bool> is_open{false};
+    int reason = 0;  ///< why the connection has ended, until that is taken
   };
+  static constexpr std::uint32_t no_event = 0;  ///< FI_NOTIFY, of which nobody asks
   /// What the provider says of an event: its `fi_eq_cm_entry`, and the data of a call behind that.
   struct event {
     std::array<std::byte, sizeof(fi_eq_cm_entry) + sizeof(caller)> bytes;
+    std::size_t length = 0;
+    fid* object = nullptr;
+    int reason = 0;  ///< of a failure
 
-    [[nodiscard]] fid& object() const noexcept { return *entry().fid; }
+    /// The peer of a connection.
+    [[nodiscard]] rank_id peer() const noexcept {
+      return static_cast<const link*>(object->context)->peer();
+    }
     [[nodiscard]] fi_info* info() const noexcept { return entry().info; }
     [[nodiscard]] caller data() const noexcept {
       caller found;
       std::memcpy(&found, bytes.data() + sizeof(fi_eq_cm_entry), sizeof found);
       return found;
     }
-
-   private:
     [[nodiscard]] fi_eq_cm_entry entry() const noexcept {
       fi_eq_cm_entry found;
       std::memcpy(&found, bytes.data(), sizeof found);
       return found;
     }
   };
+  /// Returns the next event of a queue, FI_SHUTDOWN for a failure, or `no_event`.
+  [[nodiscard]] static std::uint32_t read(fid_eq& queue, event& next) noexcept {
+    std::uint32_t what = 0;
+    // libfabric 1.17 looks at errno when a caller has closed its socket. Left from something else,
+    // that may say "later", for ever.
+    errno = 0;
+    const auto length = fi_eq_read(&queue, &what, next.bytes.data(), next.bytes.size(), 0);
+    next.reason = 0;
+    if (length >= 0) {
+      next.length = static_cast<std::size_t>(length);
+      next.object = next.entry().fid;
+      return what;
+    }
+    fi_eq_err_entry problem{};
+    if (length != -FI_EAVAIL || fi_eq_readerr(&queue, &problem, 0) < 0) return no_event;
+    next.object = problem.fid;
+    next.reason = problem.err == 0 ? FI_EOTHER : problem.err;
+    return FI_SHUTDOWN;
+  }
 
-  [[nodiscard]] static link& link_of(const fid& endpoint) noexcept {
-    return *static_cast<link*>(endpoint.context);
+  [[nodiscard]] handle<fid_eq> open_queue() const {
+    return open<fid_eq>("an event queue", [&](fid_eq** made) {
+      fi_eq_attr wanted{};
+      wanted.wait_obj = FI_WAIT_FD;
+      return fi_eq_open(&own_->fabric(), &wanted, made, nullptr);
+    });
+  }
+  [[nodiscard]] static int descriptor(fid_eq& queue) noexcept {
+    int found = -1;
+    return fi_control(&queue.fid, FI_GETWAIT, &found) == 0 ? found : -1;
+  }
+
+  /// Throws: `error` out_of_memory, system.
+  void listen() {
+    // Two ranks may bind a port of a range at once; the second then may not listen.
+    for (int tries = 16;; --tries) {
+      listener_ = open<fid_pep>(concat("a listener", describe_ports()), [&](fid_pep** made) {
+        return fi_passive_ep(&own_->fabric(), &own_->info(), made, nullptr);
+      });
+      ofi::require(fi_pep_bind(listener_.get(), &calls_->fid, 0), "binding an event queue");
+      const int failed = fi_listen(listener_.get());
+      if (failed == -FI_EADDRINUSE && tries > 0) continue;
+      ofi::require(failed, concat("listening", describe_ports()));
+      return;
+    }
   }
 
   /// Opens this rank's end of the connection to `peer`.
-  /// Throws: `error` out_of_memory, system.
-  fid_ep* open_end(fi_info& info, rank_id peer) {
+  /// Returns: 0, or libfabric's error.
+  [[nodiscard]] int open_end(fi_info& info, rank_id peer) noexcept {
     link& to_peer = links_[peer.index()];
-    handle<fid_ep> opened = open<fid_ep>("an endpoint", [&](fid_ep** made) {
-      return fi_endpoint(&own_->domain(), &info, made, &to_peer);
-    });
-    ofi::require(fi_ep_bind(opened.get(), &own_->receiver().fid, 0), "binding a receive context");
-    ofi::require(fi_ep_bind(opened.get(), &own_->queue().fid, FI_TRANSMIT | FI_RECV),
-                 "binding a completion queue");
-    ofi::require(fi_ep_bind(opened.get(), &events_->fid, 0), "binding an event queue");
-    ofi::require(fi_enable(opened.get()), "enabling an endpoint");
-    to_peer.set_endpoint(*opened, FI_ADDR_UNSPEC);
-    return (ends_[peer.index()].endpoint = std::move(opened)).get();
+    fid_ep* made = nullptr;
+    if (const int failed = fi_endpoint(&own_->domain(), &info, &made, &to_peer); failed != 0)
+      return failed;
+    handle<fid_ep> opened{made};
+    int failed = fi_ep_bind(made, &own_->receiver().fid, 0);
+    if (failed == 0) failed = fi_ep_bind(made, &own_->queue().fid, FI_TRANSMIT | FI_RECV);
+    if (failed == 0) failed = fi_ep_bind(made, &events_->fid, 0);
+    if (failed == 0) failed = fi_enable(made);
+    if (failed != 0) return failed;
+    to_peer.set_endpoint(*made, FI_ADDR_UNSPEC);
+    ends_[peer.index()].endpoint = std::move(opened);
+    return 0;
   }
-
-  /// Accepts a call of a peer, or refuses it.
-  /// Returns: the link to a peer whose call this rank cannot accept, or null.
-  [[nodiscard]] link* accept(fi_info& info, const event& call, std::size_t length) noexcept {
-    const auto [key, peer] = call.data();
-    if (length != call.bytes.size() || key != key_ || peer >= links_.size() ||
-        peer == self_.index() || ends_[peer].endpoint) {
-      static_cast<void>(fi_reject(listener_.get(), info.handle, nullptr, 0));
-      return nullptr;
-    }
-    try {
-      fid_ep* const opened = open_end(info, rank_id{peer});
-      return fi_accept(opened, nullptr, 0) == 0 ? nullptr : &links_[peer];
-    } catch (const std::exception&) {
-      static_cast<void>(fi_reject(listener_.get(), info.handle, nullptr, 0));
-      return &links_[peer];
-    }
+  /// Accepts the call of a peer.
+  /// Returns: 0, or libfabric's error; the peer is refused then.
+  [[nodiscard]] int accept(fi_info& info, rank_id peer) noexcept {
+    int failed = open_end(info, peer);
+    if (failed == 0) failed = fi_accept(ends_[peer.index()].endpoint.get(), nullptr, 0);
+    if (failed != 0) refuse(info.handle);
+    return failed;
   }
-  /// Refuses the calls that nobody has taken: the provider keeps their sockets otherwise.
-  void refuse_all() noexcept {
-    event next;
-    std::uint32_t what = 0;
-    fi_eq_err_entry problem{};
-    for (;;) {
-      const auto length = fi_eq_read(events_.get(), &what, next.bytes.data(), next.bytes.size(), 0);
-      if (length == -FI_EAVAIL && fi_eq_readerr(events_.get(), &problem, 0) >= 0) continue;
-      if (length < 0) return;
-      if (what != FI_CONNREQ) continue;
-      const provider_info info{next.info()};
-      static_cast<void>(fi_reject(listener_.get(), info->handle, nullptr, 0));
-    }
+  void refuse(fid* call) noexcept {
+    static_cast<void>(fi_reject(listener_.get(), call, nullptr, 0));
   }
 
   const resources* own_;
   rank_id self_;
   std::span<link> links_;
   std::uint64_t key_ = 0;
-  int wake_descriptor_ = -1;
   // In the order in which they are made.
-  handle<fid_eq> events_;
+  handle<fid_eq> events_;  ///< of connections
+  handle<fid_eq> calls_;   ///< of the listener
   handle<fid_pep> listener_;
   std::unique_ptr<end[]> ends_;  ///< by peer
 };

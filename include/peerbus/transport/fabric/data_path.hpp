@@ -46,8 +46,12 @@ class data_path : public registered::data_path<network, link_sender> {
     return errc::ok;
   }
 
-  [[nodiscard]] std::string describe_trouble() const { return net()->describe_classes(); }
-  /// "tcp;ofi_rxm, domain eth0".
+  /// Looks first, because requests that have completed are no trouble.
+  [[nodiscard]] std::string describe_trouble() const {
+    net()->poll_all_classes();
+    return net()->describe_classes();
+  }
+  /// "tcp, domain eth0, 10.0.0.1".
   [[nodiscard]] std::string describe_provider() const { return net()->own().describe(); }
 
  protected:

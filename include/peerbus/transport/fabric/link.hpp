@@ -57,6 +57,8 @@ class link {
   }
 
   [[nodiscard]] rank_id peer() const noexcept { return peer_; }
+  /// The link of a rank to itself, over which nothing is sent.
+  [[nodiscard]] bool is_own() const noexcept { return peer_ == self_; }
   [[nodiscard]] fid_ep& endpoint() const noexcept { return *endpoint_; }
   [[nodiscard]] fi_addr_t address() const noexcept { return address_; }
   [[nodiscard]] registered::guarded<outgoing>& out() noexcept { return out_; }

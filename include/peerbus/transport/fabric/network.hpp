@@ -139,10 +139,11 @@ class network final : public registered::class_pair<network> {
   /// bootstrap: the state of a peer may change meanwhile.
   void sleep_while_connecting() noexcept {
     const auto until = deadline::after(idle_work::longest_pause);
-    if (!connections_ ? !completions_.park(until, never) : connections_->wake_descriptor() < 0)
-      ::sched_yield();
-    else if (connections_ && connections_->nothing_is_here())
-      wait_readable(connections_->wake_descriptor(), until);
+    if (!connections_) {
+      if (!completions_.park(until, never)) ::sched_yield();
+    } else if (connections_->nothing_is_here()) {
+      wait_readable(connections_->event_descriptor(), connections_->call_descriptor(), until);
+    }
   }
   ///@}
   void note_call() noexcept {
