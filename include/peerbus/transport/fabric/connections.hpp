@@ -55,7 +55,10 @@ class connections {
     // and nothing after the listener is closed, of which the provider's calls keep the address.
     if (calls_ && calls_.get_deleter().home.is_here()) {
       event next;
-      while (read(*calls_, next) == FI_CONNREQ) refuse(provider_info { next.info() } -> handle);
+      while (read(*calls_, next) == FI_CONNREQ) {
+        const provider_info info{next.info()};
+        refuse(info->handle);
+      }
     }
     listener_.reset();
     calls_.reset();
