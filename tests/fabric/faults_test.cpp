@@ -498,13 +498,19 @@ TEST_CASE("signals alone do not make quiet wait for a rank that computes") {
 }
 
 /// Each provider with either of two.
-constexpr std::pair<const char*, bool> all_pairs[]{{fabric_test::connections, false},
-                                                   {fabric_test::connections, true},
-                                                   {fabric_test::datagrams, false},
-                                                   {fabric_test::datagrams, true}};
+struct pairing {
+  const char* provider;
+  bool second;
+};
+constexpr pairing all_pairs[]{{fabric_test::connections, false},
+                              {fabric_test::connections, true},
+                              {fabric_test::datagrams, false},
+                              {fabric_test::datagrams, true}};
 
 TEST_CASE("a signal never comes without its put, also if the connection breaks between them") {
-  for (const auto& [provider, is_small] : all_pairs) {
+  for (const pairing& each : all_pairs) {
+    const char* const provider = each.provider;
+    const bool is_small = each.second;
     CAPTURE(provider);
     CAPTURE(is_small);
     const test::tally cut;
@@ -533,7 +539,9 @@ TEST_CASE("a signal never comes without its put, also if the connection breaks b
 }
 
 TEST_CASE("a connection that breaks is unreachable at both ends") {
-  for (const auto& [provider, is_bulk] : all_pairs) {
+  for (const pairing& each : all_pairs) {
+    const char* const provider = each.provider;
+    const bool is_bulk = each.second;
     const std::size_t cutter = is_bulk ? 1 : 0;
     CAPTURE(provider);
     CAPTURE(is_bulk);
