@@ -222,7 +222,7 @@ class libfabric final : public contender {
     for (;;) {
       const auto length = fi_eq_read(events_.get(), &what, &found, sizeof found, 0);
       if (length >= 0 && what == event) return found;
-      if (length >= 0 || length != -FI_EAGAIN || until.expired())
+      if (length != -FI_EAGAIN || until.expired())
         throw std::runtime_error{"plain libfabric does not connect"};
     }
   }

@@ -25,7 +25,8 @@ class plane_group {
   /// Cost: one allgather, and one subgroup unless all ranks are near each other and `boot` passes
   /// descriptors.
   /// Throws, on all ranks: `agreed_error` mismatch if some ranks name their group and others do
-  /// not, or as `bootstrap::subgroup`.
+  /// not, or as `bootstrap::subgroup`; but a near rank that dies meanwhile is an error of `boot()`,
+  /// for `agree_on_near`, as the other ranks do not notice it here.
   plane_group(bootstrap& boot, const planes_options& options, deadline until);
 
   /// Returns the near ranks in ascending order, the caller included.
@@ -33,7 +34,9 @@ class plane_group {
   /// Returns whether all ranks are near each other. The same on all ranks.
   [[nodiscard]] bool is_everyone() const noexcept { return members_.size() == numbers_.size(); }
   /// Returns the bootstrap of the near ranks.
-  [[nodiscard]] bootstrap& boot() const noexcept {
+  /// Throws: `error` peer_dead if they did not meet.
+  [[nodiscard]] bootstrap& boot() const {
+    if (unmet_) throw error{*unmet_};
     return subgroup_ == nullptr ? *boot_ : *subgroup_;
   }
   /// Returns the number of ranks, near and far.
@@ -63,6 +66,7 @@ class plane_group {
   std::vector<rank_id> members_;
   std::vector<std::uint32_t> numbers_;  ///< by rank: its number among the members, or `none`
   std::unique_ptr<bootstrap> subgroup_;
+  std::optional<error> unmet_;  ///< why the near ranks did not meet
 };
 
 }  // namespace peerbus::detail

@@ -35,7 +35,15 @@ PEERBUS_INLINE plane_group::plane_group(bootstrap& boot, const planes_options& o
     members_.push_back(rank);
   }
   // Near ranks pass each other the descriptors of their memory.
-  if (!is_everyone() || !boot.passes_descriptors()) subgroup_ = boot.subgroup(members_, until);
+  if (is_everyone() && boot.passes_descriptors()) return;
+  try {
+    subgroup_ = boot.subgroup(members_, until);
+  } catch (const agreed_error&) {
+    throw;
+  } catch (const error& problem) {
+    if (problem.code() != errc::peer_dead) throw;
+    unmet_ = problem;
+  }
 }
 
 PEERBUS_INLINE void plane_group::agree_on_near(const std::optional<error>& objection,
@@ -53,7 +61,15 @@ PEERBUS_INLINE void plane_group::agree_on_near(const std::optional<error>& objec
       own.reset();
     }
   }
-  const auto all = gather_or_refuse(*boot_, "planes: near", std::move(own_part), own, until);
+  const auto all = [&] {
+    try {
+      return gather_or_refuse(*boot_, "planes: near", std::move(own_part), own, until);
+    } catch (const error& problem) {
+      // A death that all ranks were told of while they met has ended the bootstrap.
+      if (!unmet_ || problem.code() != errc::poisoned) throw;
+      throw error{*unmet_};
+    }
+  }();
   for (const rank_id rank : all_ranks{boot_->size()}) {
     const auto& bytes = all[rank.index()].bytes;
     if (bytes.empty()) continue;
