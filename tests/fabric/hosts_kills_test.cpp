@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: MIT
 // ctest: search serial timeout=86400
-#include <csignal>
+#include <chrono>
 #include <cstddef>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include <doctest/doctest.h>
 
-#include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
-#include <peerbus/core/deadline.hpp>
-#include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/transport/fabric.hpp>
 #include <peerbus/transport/planes.hpp>
@@ -19,10 +14,7 @@
 
 #include "bootstrap/support.hpp"
 #include "fabric/support.hpp"
-#include "support/held_bootstrap.hpp"
 #include "support/kills.hpp"
-#include "support/ranks.hpp"
-#include "support/tally.hpp"
 
 namespace hosts_kills_test {
 
@@ -45,33 +37,22 @@ struct on_two_hosts {
   }
 };
 
-/// A bootstrap whose rank 2 ends when it is to meet its near ranks.
-class ends_meeting final : public test::held_bootstrap {
- public:
-  using held_bootstrap::held_bootstrap;
-
- private:
-  [[nodiscard]] std::unique_ptr<bootstrap> make_subgroup(const std::vector<peerbus::rank_id>& ranks,
-                                                         peerbus::rank_id member,
-                                                         peerbus::deadline until) override {
-    if (rank() == peerbus::rank_id{2}) ::raise(SIGKILL);
-    return held_bootstrap::make_subgroup(ranks, member, until);
-  }
-};
+using planes = peerbus::planes<peerbus::unified_bus, peerbus::fabric>;
 
 }  // namespace
 
 TEST_CASE("planes: a rank that ends while near ranks meet is named to all") {
-  const test::tally told;
-  const int worst_status = on_two_hosts::run(6, [&](peerbus::bootstrap& boot) {
-    ends_meeting met{boot};
-    test::expect_error(peerbus::errc::peer_dead, {"rank 2 died"}, [&] {
-      static_cast<void>(peerbus::planes<peerbus::unified_bus, peerbus::fabric>{met});
-    });
-    told.add();
-  });
-  CHECK(worst_status == 128 + SIGKILL);
-  CHECK(told.count() == 5);
+  for (int step = 0; step < 16; ++step) {
+    CAPTURE(step);
+    kills::check<planes, on_two_hosts>({.seed = 39,
+                                        .ranks = 6,
+                                        .victim = peerbus::rank_id{2},
+                                        .where = kills::moment::set_up,
+                                        .what = kills::trouble::none,
+                                        .turn = 0,
+                                        .delay = std::chrono::microseconds{250 * step},
+                                        .request = 0});
+  }
 }
 
 TEST_CASE("fabric: a rank ends at a random moment, again and again") {
@@ -80,7 +61,7 @@ TEST_CASE("fabric: a rank ends at a random moment, again and again") {
 }
 
 TEST_CASE("planes: a rank ends at a random moment, again and again") {
-  kills::check_many<peerbus::planes<peerbus::unified_bus, peerbus::fabric>, on_two_hosts>(6);
+  kills::check_many<planes, on_two_hosts>(6);
 }
 
 }  // namespace hosts_kills_test

@@ -36,14 +36,13 @@ class held_bootstrap : public peerbus::bootstrap {
     return held_.allgather(std::move(mine), until, doing);
   }
 
- protected:
+ private:
   [[nodiscard]] std::unique_ptr<bootstrap> make_subgroup(const std::vector<peerbus::rank_id>& ranks,
                                                          peerbus::rank_id /*member*/,
                                                          peerbus::deadline until) override {
     return held_.subgroup(ranks, until);
   }
 
- private:
   peerbus::bootstrap& held_;
 };
 
