@@ -30,7 +30,7 @@ namespace peerbus::detail::ofi {
 
 /// A connection to each peer, for a provider that makes them: one rank of each pair calls, the
 /// other accepts. What comes over a connection comes whole and in order; one that breaks stays
-/// broken, and both ends learn it.
+/// broken.
 ///
 /// Threads: one at a time, unless a call says otherwise.
 class connections {

@@ -10,10 +10,11 @@
 
 namespace peerbus::detail::ofi {
 
-/// Finds a connection that broke and that the provider has made anew by itself, without a word
-/// about what was lost with the old one. A rank that waits long for a peer sends it a check now and
-/// then, and the peer answers. The numbers of both notices show what is missing of their senders.
-/// Whoever breaks a link tells the peer.
+/// Finds a connection of datagrams that broke and that the provider has made anew by itself,
+/// without a word about what was lost with the old one, and any connection whose other end is gone
+/// without a word. A rank that waits long for a peer sends it a check now and then, and the peer
+/// answers. The numbers of both notices show what is missing of their senders. Whoever breaks a
+/// link tells the peer.
 ///
 /// Threads: any; `send` and `send_loss` from one at a time.
 /// order: relaxed throughout; the flags guard no memory, and `completions::note_asked` publishes
