@@ -65,6 +65,16 @@ struct end {
   int why = 0;
 };
 
+/// Returns a socket that is connected to where `to` listens, as any program may have one.
+peerbus::unique_fd socket_to(const end& to) {
+  const auto address = to.connected.address();
+  sockaddr_in place{};
+  std::memcpy(&place, address.data() + sizeof(std::uint64_t), sizeof place);
+  peerbus::unique_fd made{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  REQUIRE(::connect(made.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0);
+  return made;
+}
+
 /// Takes what happens at both ends until `done()`. Returns whether that came about.
 template <class Done>
 bool take_until(end& one, end& other, Done&& done) {
@@ -116,11 +126,7 @@ TEST_CASE("callers that say that they are a rank which is connected, the callee 
 
 TEST_CASE("what comes over a socket and is no call changes nothing") {
   end to{callee};
-  const auto address = to.connected.address();
-  sockaddr_in place{};
-  std::memcpy(&place, address.data() + sizeof(std::uint64_t), sizeof place);
-  const peerbus::unique_fd noise{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  REQUIRE(::connect(noise.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0);
+  const auto noise = socket_to(to);
   constexpr std::array<char, 100> nonsense{'n', 'o'};
   REQUIRE(::send(noise.get(), nonsense.data(), nonsense.size(), 0) == std::ssize(nonsense));
   end from{caller};
@@ -130,14 +136,8 @@ TEST_CASE("what comes over a socket and is no call changes nothing") {
 
 TEST_CASE("callers who close their sockets at once cost no descriptor") {
   end to{callee};
-  const auto address = to.connected.address();
-  sockaddr_in place{};
-  std::memcpy(&place, address.data() + sizeof(std::uint64_t), sizeof place);
   const std::size_t files = test::open_files();
-  for (int i = 0; i < 10; ++i) {
-    const peerbus::unique_fd scan{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-    REQUIRE(::connect(scan.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0);
-  }
+  for (int i = 0; i < 10; ++i) static_cast<void>(socket_to(to));
   const auto until = deadline::after(std::chrono::seconds{30});
   bool have_come = false;
   while ((!have_come || test::open_files() != files) && !until.expired()) {

@@ -88,100 +88,93 @@ void check_refused(OptionsOf&& options_of, errc code,
   CHECK(worst_status == 0);
 }
 
-/// Aborts all TCP connections of this process at both ends, as a firewall does. Returns how many
-/// there were; 0 where the system does not let this process do so (it takes root and `ss -K`).
-int abort_connections() {
-  int aborted = 0;
+/// Calls `end(fd)` for each TCP connection of this process. Returns for how many it was true.
+template <class End>
+int end_connections(End&& end) {
+  int ended = 0;
   for (int fd = 3; fd < 1024; ++fd) {
     sockaddr_in peer{};
     socklen_t length = sizeof peer;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) == 0 &&
+        peer.sin_family == AF_INET && end(fd))
+      ++ended;
+  }
+  return ended;
+}
+
+/// Aborts all TCP connections of this process at both ends, as a firewall does. Returns how many
+/// there were; 0 where the system does not let this process do so (it takes root and `ss -K`).
+int abort_connections() {
+  return end_connections([](int fd) {
     sockaddr_in own{};
-    socklen_t own_length = sizeof own;
-    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0 ||
-        peer.sin_family != AF_INET ||
-        ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) != 0)
-      continue;
+    socklen_t length = sizeof own;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) != 0) return false;
     const std::string command =
         "ss -K state established '( sport = :" + std::to_string(ntohs(own.sin_port)) +
         " )' >/dev/null 2>&1";
-    if (std::system(command.c_str()) == 0) ++aborted;
-  }
-  return aborted;
+    return std::system(command.c_str()) == 0;
+  });
 }
 
 /// Aborts all TCP connections of this process, at this end. Returns how many there were.
 int disconnect() {
-  int aborted = 0;
-  for (int fd = 3; fd < 1024; ++fd) {
-    sockaddr_in peer{};
-    socklen_t length = sizeof peer;
+  return end_connections([](int fd) {
     sockaddr none{};
     none.sa_family = AF_UNSPEC;
-    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) == 0 &&
-        peer.sin_family == AF_INET && ::connect(fd, &none, sizeof none) == 0)
-      ++aborted;
-  }
-  return aborted;
+    return ::connect(fd, &none, sizeof none) == 0;
+  });
 }
 
 /// Gives all TCP connections of this process up without a word to the other ends, as a host does
 /// that is started anew. Returns how many there were; 0 where that takes rights that it lacks.
 int forget_connections() {
-  int forgotten = 0;
-  for (int fd = 3; fd < 1024; ++fd) {
-    sockaddr_in peer{};
-    socklen_t length = sizeof peer;
+  return end_connections([](int fd) {
     constexpr int on = 1;
-    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0 ||
-        peer.sin_family != AF_INET ||
-        ::setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof on) != 0)
-      continue;
+    if (::setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof on) != 0) return false;
     const peerbus::unique_fd other{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-    ::dup2(other.get(), fd);
-    ++forgotten;
-  }
-  return forgotten;
+    return ::dup2(other.get(), fd) == fd;
+  });
 }
 
-/// A bootstrap whose rank 0 gets another address of rank 1 than that which rank 1 has.
-class wrong_address final : public test::held_bootstrap {
+/// A bootstrap that calls `meddle(boot, all)` with the result of each collective of a `fabric`.
+template <class Meddle>
+class meddling final : public test::held_bootstrap {
  public:
-  using held_bootstrap::held_bootstrap;
+  meddling(bootstrap& held, Meddle meddle) : held_bootstrap{held}, meddle_{std::move(meddle)} {}
   [[nodiscard]] std::vector<contribution> allgather(contribution mine, deadline until,
                                                     std::string_view doing) override {
-    const std::size_t bytes = mine.bytes.size();
     auto all = held_bootstrap::allgather(std::move(mine), until, doing);
-    constexpr std::size_t key_and_family = 10;
-    if (rank() == rank_id{0} && doing == "fabric" && bytes == key_and_family + 18) {
-      all[1].bytes[key_and_family] = std::byte{0};
-      all[1].bytes[key_and_family + 1] = std::byte{1};  // Nobody listens at port 1.
-    }
+    if (doing == "fabric") meddle_(*this, all);
     return all;
   }
+
+ private:
+  Meddle meddle_;
 };
 
-/// A bootstrap whose rank 1 has the result of a collective of a `fabric` long after rank 0, as in a
-/// large group, and advances its transports meanwhile.
-class late_news final : public test::held_bootstrap {
- public:
-  using held_bootstrap::held_bootstrap;
-  [[nodiscard]] std::vector<contribution> allgather(contribution mine, deadline until,
-                                                    std::string_view doing) override {
-    auto all = held_bootstrap::allgather(std::move(mine), until, doing);
-    if (rank() == rank_id{1} && doing == "fabric") {
-      const auto late = deadline::after(std::chrono::milliseconds{200});
-      while (!late.expired()) static_cast<void>(idle()->advance(std::chrono::milliseconds{1}));
-    }
-    return all;
-  }
-};
+/// Rank 1 has the result long after rank 0, as in a large group, and advances its transports
+/// meanwhile.
+void come_late(const bootstrap& boot, const std::vector<bootstrap::contribution>& /*all*/) {
+  if (boot.rank() != rank_id{1}) return;
+  const auto late = deadline::after(std::chrono::milliseconds{200});
+  while (!late.expired()) static_cast<void>(boot.idle()->advance(std::chrono::milliseconds{1}));
+}
+
+/// Rank 0 gets another address of rank 1 than that which rank 1 has.
+void change_address(const bootstrap& boot, std::vector<bootstrap::contribution>& all) {
+  constexpr std::size_t key_and_family = 10;
+  auto& address = all[1].bytes;
+  if (boot.rank() != rank_id{0} || address.size() != key_and_family + 18) return;
+  address[key_and_family] = std::byte{0};
+  address[key_and_family + 1] = std::byte{1};  // Nobody listens at port 1.
+}
 
 }  // namespace
 
 TEST_CASE("a peer that asks before this rank knows its address") {
   for (const char* provider : {fabric_test::connections, fabric_test::datagrams}) {
     const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
-      late_news late{boot};
+      meddling late{boot, come_late};
       communicator comm = over_fabric(late, {.provider = provider});
       test::do_a_round(comm);
     });
@@ -191,7 +184,7 @@ TEST_CASE("a peer that asks before this rank knows its address") {
 
 TEST_CASE("a call that is refused is named on all ranks, soon") {
   const int worst_status = peerbus::run_local(3, [](bootstrap& boot) {
-    wrong_address wrong{boot};
+    meddling wrong{boot, change_address};
     const auto start = steady_clock::now();
     test::expect_error(errc::system,
                        {"connecting to rank 1 at 127.0.0.1 port 1: Connection refused"},
@@ -215,8 +208,8 @@ TEST_CASE("fabric part: two ranks have one port" * doctest::skip()) {
   const std::string port = std::getenv("FI_TCP_PORT_LOW_RANGE");
   const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
     test::expect_error(errc::system,
-                       {"FI_TCP_PORT_LOW_RANGE to FI_TCP_PORT_HIGH_RANGE", port + " to " + port,
-                        "more ports than there are ranks on this host"},
+                       {"listen", "FI_TCP_PORT_LOW_RANGE to FI_TCP_PORT_HIGH_RANGE",
+                        port + " to " + port, "more ports than there are ranks on this host"},
                        [&] { static_cast<void>(fabric{boot}); });
   });
   CHECK(worst_status == 0);
@@ -539,38 +532,41 @@ TEST_CASE("a signal never comes without its put, also if the connection breaks b
 }
 
 TEST_CASE("a connection that breaks is unreachable at both ends") {
-  for (const pairing& each : all_pairs) {
-    const char* const provider = each.provider;
-    const bool is_bulk = each.second;
-    const std::size_t cutter = is_bulk ? 1 : 0;
-    CAPTURE(provider);
-    CAPTURE(is_bulk);
-    const test::tally told;
-    const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
-      {
-        communicator comm = over_fabric(boot, {.provider = provider, .stall_timeout = seconds{2}});
-        auto win = comm.make_window(
-            {.bytes = 80'000,
-             .signals = 1,
-             .traffic = is_bulk ? peerbus::traffic_class::bulk : peerbus::traffic_class::latency});
-        comm.barrier();
-        const rank_id peer{1 - comm.rank().index()};
-        const auto until = deadline::after(hang);
-        errc code = errc::ok;
-        for (std::uint64_t round = 1; code == errc::ok && round < 100'000; ++round) {
-          if (round == 20 && comm.rank().index() == cutter)
-            test::expect(disconnect() > 0, "a connection");
-          code = win.put_signal(peer, 40'000, win.local().first(40'000), signal_id{0}, round);
-          if (code == errc::ok) code = win.wait(signal_id{0}, round, until, peer);
+  for (const std::size_t cutter : {0U, 1U}) {
+    for (const pairing& each : all_pairs) {
+      const char* const provider = each.provider;
+      const bool is_bulk = each.second;
+      CAPTURE(cutter);
+      CAPTURE(provider);
+      CAPTURE(is_bulk);
+      const test::tally told;
+      const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+        {
+          communicator comm =
+              over_fabric(boot, {.provider = provider, .stall_timeout = seconds{2}});
+          auto win = comm.make_window({.bytes = 80'000,
+                                       .signals = 1,
+                                       .traffic = is_bulk ? peerbus::traffic_class::bulk
+                                                          : peerbus::traffic_class::latency});
+          comm.barrier();
+          const rank_id peer{1 - comm.rank().index()};
+          const auto until = deadline::after(hang);
+          errc code = errc::ok;
+          for (std::uint64_t round = 1; code == errc::ok && round < 100'000; ++round) {
+            if (round == 20 && comm.rank().index() == cutter)
+              test::expect(disconnect() > 0, "a connection");
+            code = win.put_signal(peer, 40'000, win.local().first(40'000), signal_id{0}, round);
+            if (code == errc::ok) code = win.wait(signal_id{0}, round, until, peer);
+          }
+          test::expect_code(code, errc::unreachable, "a round over a broken connection");
         }
-        test::expect_code(code, errc::unreachable, "a round over a broken connection");
-      }
-      told.add();
-      // A process that ends would be noticed as such.
-      const auto over = deadline::after(hang);
-      while (told.count() < 2 && !over.expired()) std::this_thread::yield();
-    });
-    CHECK(worst_status == 0);
+        told.add();
+        // A process that ends would be noticed as such.
+        const auto over = deadline::after(hang);
+        while (told.count() < 2 && !over.expired()) std::this_thread::yield();
+      });
+      CHECK(worst_status == 0);
+    }
   }
 }
 

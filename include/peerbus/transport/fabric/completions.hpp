@@ -90,8 +90,8 @@ class completions {
   /// Sleeps until something happens here or at `second`, if that is not null, or until `until`,
   /// unless `is_here()`, which is asked once what comes ends the sleep. One thread at a time may
   /// sleep. If another thread takes the arrival that this one waits for later, the sleep lasts
-  /// until `until`. Returns: false, at once, to any other thread, or if the provider cannot wake a
-  /// sleeper.
+  /// until `until`.
+  /// Returns: false, at once, to any other thread, or if the provider cannot wake a sleeper.
   template <class IsHere>
   [[nodiscard]] bool park(deadline until, IsHere&& is_here,
                           const completions* second = nullptr) noexcept {

@@ -17,8 +17,10 @@
 #include <vector>
 
 #include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/core/wait_readable.hpp>
 #include <peerbus/transport/fabric/fabric_error.hpp>
 #include <peerbus/transport/fabric/handle.hpp>
 #include <peerbus/transport/fabric/libfabric.hpp>
@@ -108,7 +110,7 @@ class connections {
 
   /// Accepts calls, and notes which connections have opened or ended.
   /// Returns: whether some connection has ended or does not come about; `take_ended` says which.
-  /// What came over one before its end is in the completion queue then.
+  /// By then, all that came over it is in the completion queue.
   [[nodiscard]] bool take() noexcept {
     bool any_ended = false;
     const auto note_ended = [&](rank_id peer, int reason) noexcept {
@@ -143,20 +145,16 @@ class connections {
         ended(peer_link, reason);
   }
 
-  ///@{
-  /// While ranks connect: a descriptor that is readable when there is something to take, or -1 if
-  /// the provider has none, and whether there is nothing to take, and what comes makes the
-  /// descriptors readable.
-  [[nodiscard]] int event_descriptor() const noexcept { return descriptor(*events_); }
-  [[nodiscard]] int call_descriptor() const noexcept { return descriptor(*calls_); }
-  [[nodiscard]] bool nothing_is_here() const noexcept {
+  /// While ranks connect: sleeps until there is something to take, if the provider can tell, or
+  /// until `until`.
+  void sleep(deadline until) const noexcept {
     fid* waited[]{&events_->fid, &calls_->fid};
-    return fi_trywait(&own_->fabric(), waited, 2) == 0;
+    if (fi_trywait(&own_->fabric(), waited, 2) == 0)
+      wait_readable(descriptor(*events_), descriptor(*calls_), until);
   }
-  ///@}
 
  private:
-  /// What a call brings: the key of the rank that is called, and the rank that calls. Whoever does
+  /// The data of a call: the key of the rank that is called, and the rank that calls. Whoever does
   /// not know the key is of another job, or of none.
   struct caller {
     std::uint64_t key;
@@ -168,7 +166,7 @@ class connections {
     int reason = 0;  ///< why the connection has ended, until that is taken
   };
   static constexpr std::uint32_t no_event = 0;  ///< FI_NOTIFY, of which nobody asks
-  /// What the provider says of an event: its `fi_eq_cm_entry`, and the data of a call behind that.
+  /// An event of the provider: its `fi_eq_cm_entry`, and the data of a call behind that.
   struct event {
     std::array<std::byte, sizeof(fi_eq_cm_entry) + sizeof(caller)> bytes;
     std::size_t length = 0;

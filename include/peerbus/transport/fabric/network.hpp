@@ -22,7 +22,6 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/wait.hpp>
-#include <peerbus/core/wait_readable.hpp>
 #include <peerbus/transport/fabric/completions.hpp>
 #include <peerbus/transport/fabric/connections.hpp>
 #include <peerbus/transport/fabric/delivery.hpp>
@@ -139,11 +138,10 @@ class network final : public registered::class_pair<network> {
   /// bootstrap: the state of a peer may change meanwhile.
   void sleep_while_connecting() noexcept {
     const auto until = deadline::after(idle_work::longest_pause);
-    if (!connections_) {
-      if (!completions_.park(until, never)) ::sched_yield();
-    } else if (connections_->nothing_is_here()) {
-      wait_readable(connections_->event_descriptor(), connections_->call_descriptor(), until);
-    }
+    if (connections_)
+      connections_->sleep(until);
+    else if (!completions_.park(until, never))
+      ::sched_yield();
   }
   ///@}
   void note_call() noexcept {

@@ -28,11 +28,6 @@
 
 namespace peerbus::detail::ofi {
 
-/// Returns whether `info` is of connections, and not of datagrams.
-inline bool makes_connections(const fi_info& info) noexcept {
-  return info.ep_attr->type == FI_EP_MSG;
-}
-
 /// Returns an IPv4 or IPv6 address, without its port. Empty if it is another.
 inline std::string describe_host(std::span<const std::byte> address) {
   std::array<char, INET6_ADDRSTRLEN> text{};

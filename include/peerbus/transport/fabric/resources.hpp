@@ -117,7 +117,7 @@ class resources {
   /// Returns whether peers are reached by connections, and not by datagrams. A signal may follow
   /// its puts over a connection at once: that they arrive in order is promised, and what a broken
   /// connection has lost is not followed by anything.
-  [[nodiscard]] bool connects() const noexcept { return makes_connections(*info_); }
+  [[nodiscard]] bool connects() const noexcept { return info_->ep_attr->type == FI_EP_MSG; }
   /// Returns whether the provider opens a descriptor for each peer.
   [[nodiscard]] bool opens_sockets() const noexcept {
     return std::string_view{info_->fabric_attr->prov_name}.starts_with("tcp");
