@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -18,6 +20,7 @@
 
 #include "embed_c/ranks_of_c.hpp"
 #include "support/ranks.hpp"
+#include "support/tally.hpp"
 
 namespace embed_c {
 namespace {
@@ -115,6 +118,45 @@ void go_on(peerbus_comm* comm) {
   peerbus_exchange_destroy(&exchange);
 }
 
+/// Goes on without those that have died. If half of the ranks may live, this vouches that they do
+/// not.
+void continue_without_the_dead(peerbus_comm* comm) {
+  const peerbus_code code = peerbus_comm_continue(comm, 0);
+  if (code != PEERBUS_UNREACHABLE) return ok(code, "continue");
+  std::vector<std::uint64_t> dead;
+  for (std::uint64_t peer = 0; peer < peerbus_comm_size(comm); ++peer)
+    if (peerbus_comm_rank_state(comm, peer) == 2) dead.push_back(peer);
+  ok(peerbus_comm_continue_without(comm, dead.data(), dead.size(), 0), "continue without");
+}
+
+/// One of four ranks, of which the second is killed, and the first, by which the others meet,
+/// `delay` after they begin to go on.
+void lose_two(peerbus_comm* now, std::chrono::microseconds delay) {
+  const std::uint64_t rank = peerbus_comm_rank(now);
+  ok(peerbus_comm_barrier(now, 0), "barrier");
+  if (rank == 1) ::raise(SIGKILL);
+  std::thread end;
+  while (peerbus_comm_size(now) != 2) {
+    peerbus_code code = peerbus_comm_barrier(now, 0);
+    while (code != PEERBUS_OK) {
+      fails(code, PEERBUS_PEER_DEAD, "");
+      continue_without_the_dead(now);
+      if (rank == 0 && !end.joinable())
+        end = std::thread{[delay] {
+          std::this_thread::sleep_for(delay);
+          ::raise(SIGKILL);
+        }};
+      peerbus_comm* rest = nullptr;
+      code = peerbus_comm_survivors(now, nullptr, &rest);
+      if (code != PEERBUS_OK) continue;
+      ok(peerbus_comm_destroy(&now), "destroy");
+      now = rest;
+    }
+  }
+  ok(peerbus_comm_barrier(now, 0), "barrier of those who are left");
+  ok(peerbus_comm_destroy(&now), "destroy");
+}
+
 /// A rank of a group of three that begins with two, and its third rank, which comes later.
 void grow(std::uint64_t rank) {
   peerbus_place place{};
@@ -186,13 +228,13 @@ void grow_over_tcp(std::uint64_t rank, std::uint16_t port) {
   ok(peerbus_comm_destroy(&comm), "destroy");
 }
 
-/// Calls `body(rank)` in three processes.
+/// Calls `body(rank)` in `ranks` processes, of which those below `victims` are killed.
 template <class Body>
-void run_three(Body body) {
-  std::array<pid_t, 3> children{};
-  for (std::uint64_t rank = 0; rank < children.size(); ++rank) {
-    children[rank] = ::fork();
-    if (children[rank] != 0) continue;
+void run_each(std::uint64_t ranks, std::uint64_t victims, Body body) {
+  std::vector<pid_t> children;
+  for (std::uint64_t rank = 0; rank < ranks; ++rank) {
+    children.push_back(::fork());
+    if (children.back() != 0) continue;
     int status = 0;
     try {
       body(rank);
@@ -202,18 +244,20 @@ void run_three(Body body) {
     }
     ::_exit(status);
   }
-  for (const pid_t child : children) {
+  for (std::uint64_t rank = 0; rank < ranks; ++rank) {
+    CAPTURE(rank);
     int status = -1;
-    CHECK(::waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
+    CHECK(::waitpid(children[rank], &status, 0) == children[rank]);
+    CHECK(status == (rank < victims ? SIGKILL : 0));
   }
 }
 
 }  // namespace
 
 TEST_CASE("ranks of C take in another") {
-  run_three(grow);
-  if (has_hosts) run_three([port = free_port()](std::uint64_t rank) { grow_over_tcp(rank, port); });
+  run_each(3, 0, grow);
+  if (has_hosts)
+    run_each(3, 0, [port = free_port()](std::uint64_t rank) { grow_over_tcp(rank, port); });
   peerbus_comm* comm = nullptr;
   CHECK(peerbus_comm_admit(nullptr, nullptr, nullptr, &comm) == PEERBUS_INVALID_ARGUMENT);
   CHECK(peerbus_comm_join(nullptr, nullptr, &comm) == PEERBUS_INVALID_ARGUMENT);
@@ -222,8 +266,37 @@ TEST_CASE("ranks of C take in another") {
   CHECK(std::string{peerbus_comm_refusal(nullptr)}.empty());
 }
 
+TEST_CASE("a rank of C dies at any moment while the others make a communicator") {
+  constexpr std::array<std::uint64_t, 4> all{0, 1, 2, 3};
+  for (int step = 0; step < 8; ++step)
+    for (const bool has_one_host : {true, false}) {
+      CAPTURE(step);
+      CAPTURE(has_one_host);
+      if (!has_one_host && !has_hosts) continue;
+      const std::uint16_t port = free_port();
+      run_each(4, 2, [&](std::uint64_t rank) {
+        const std::string host = "host " + std::to_string(rank % 2);
+        peerbus_place place{};
+        place.struct_bytes = sizeof place;
+        place.rank = rank;
+        place.size = all.size();
+        place.port = port;
+        place.secret = has_one_host ? nullptr : "0123456789abcdef";
+        place.host = has_one_host ? nullptr : host.c_str();
+        peerbus_comm* comm = nullptr;
+        ok(peerbus_comm_with_vacancies(&place, all.data(), all.size(), nullptr, &comm), "meet");
+        lose_two(comm, std::chrono::microseconds{step * (has_one_host ? 400 : 5'000)});
+      });
+    }
+}
+
 TEST_CASE("ranks of C go on without one that was killed") {
-  CHECK(run(4, kind::processes, go_on) == 128 + SIGKILL);
+  const test::tally ended;
+  CHECK(run(4, kind::processes, [&](peerbus_comm* comm) {
+          go_on(comm);
+          ended.add();
+        }) == 128 + SIGKILL);
+  CHECK(ended.count() == 3);
   CHECK(peerbus_comm_view(nullptr) == 0);
   CHECK(peerbus_comm_is_member(nullptr, 0) == 0);
   CHECK(peerbus_comm_rank_state(nullptr, 0) == -1);

@@ -97,6 +97,13 @@ peerbus_code run(peerbus_rank_function body, void* context, const peerbus_comm_o
   });
 }
 
+/// Returns what makes a communicator over a bootstrap, with options that outlive it.
+auto maker_of(const peerbus_comm_options& given) {
+  return [&given](std::unique_ptr<bootstrap> boot) {
+    return std::make_unique<peerbus_comm>(std::make_shared<group>(std::move(boot), given));
+  };
+}
+
 /// Makes a communicator with the options that `read()` returns, over the bootstrap that
 /// `make(deadline)` returns. `*whole` is the group of which it is a subgroup, unless `whole` is
 /// null.
@@ -477,13 +484,14 @@ peerbus_code peerbus_comm_last_seen(const peerbus_comm* comm, uint64_t rank,
 
 peerbus_code peerbus_comm_survivors(peerbus_comm* parent, const peerbus_comm_options* options,
                                     peerbus_comm** comm) {
-  group* members_of_parent = nullptr;
-  const auto read = [&] { return read_part_options(parent, options, members_of_parent); };
-  const peerbus_code code = make_comm(comm, read, [&](peerbus::deadline until) {
-    return peerbus::survivors(members_of_parent->comm, until);
+  return guarded([&] {
+    require_result(comm, "comm");
+    group* members = nullptr;
+    const peerbus_comm_options given = read_part_options(parent, options, members);
+    *comm =
+        peerbus::survivors(members->comm, maker_of(given), rendezvous_deadline(given)).release();
+    members->stop_counting();
   });
-  if (code == PEERBUS_OK) members_of_parent->stop_counting();
-  return code;
 }
 
 peerbus_code peerbus_comm_with_vacancies(const peerbus_place* place, const uint64_t* ranks,
@@ -526,12 +534,7 @@ peerbus_code peerbus_comm_admit(peerbus_comm* parent, const peerbus_place* place
             "over "
             "TCP with another transport than unified_bus");
     auto made = members->admission_at(settings_of_host(where))
-                    .admit(
-                        [&](std::unique_ptr<peerbus::bootstrap> boot) {
-                          return std::make_unique<peerbus_comm>(
-                              std::make_shared<group>(std::move(boot), given));
-                        },
-                        rendezvous_deadline(given));
+                    .admit(maker_of(given), rendezvous_deadline(given));
     if (!made) return;
     members->stop_counting();
     *comm = made->release();
@@ -548,9 +551,7 @@ peerbus_code peerbus_comm_join(const peerbus_place* place, const peerbus_comm_op
     require_result(comm, "comm");
     const auto given = read_comm_options(options);
     const auto where = read_place(place);
-    const auto make = [&](std::unique_ptr<peerbus::bootstrap> boot) {
-      return std::make_unique<peerbus_comm>(std::make_shared<group>(std::move(boot), given));
-    };
+    const auto make = maker_of(given);
     const auto until = rendezvous_deadline(given);
     if (where.secret == nullptr) {
       *comm = peerbus::join_running(settings_of_host(where), make, until).release();

@@ -237,7 +237,8 @@ class Communicator(c.Object, Collectives):
     def continue_without_the_dead(self, timeout=None):
         """Goes on without the ranks that have died or left since, and returns the new `View`. The living
         ranks call it when a call has raised `PeerDead`; it also works if more die meanwhile. No other call
-        is under way. On one host only.
+        is under way. Ranks of several hosts must be a mesh (PEERBUS_MESH=1), and serve on by `survivors`
+        alone. Raises `Unreachable` if so many ranks are out of reach, and may live, that too few are left.
 
         Afterwards the barrier, windows, and exchanges that are resumed (`Exchange.resume`) work, new
         windows and exchanges can be made, and low-latency calls of a `deep_ep.Buffer` with
@@ -247,16 +248,18 @@ class Communicator(c.Object, Collectives):
         return self.view
 
     def continue_without(self, ranks, timeout=None):
-        """Does as `continue_without_the_dead`, without `ranks` too, who may live or be stopped: their
-        processes are ended as by `kill -9`. All others call this with the same ranks, or that once a call of
-        theirs has raised `PeerDead`."""
+        """Does as `continue_without_the_dead`, without `ranks` too, who may live, be stopped or out of reach.
+        On one host their processes are ended as by `kill -9`. On several they get errors, and `ViewChanged`
+        when they go on; who names one that is out of reach must know that it does not. All others call this,
+        or that once a call of theirs has failed."""
         c.check(c.lib.peerbus_comm_continue_without(self, _ranks(ranks, "ranks"), len(ranks),
                                                     c.nanoseconds(timeout)))
         return self.view
 
     def survivors(self, timeout=None):
         """Returns a communicator of the ranks of the view, which become ranks 0, 1, ... in their order.
-        Collective among them. `timeout` as in `subgroup`."""
+        Collective among them: all that live get it, or all raise. After `PeerDead` they call
+        `continue_without_the_dead` and this again. `timeout` as in `subgroup`."""
         options = c.CommOptions(timeout_ns=c.nanoseconds(timeout))
         return Communicator._of(c.make("comm", c.lib.peerbus_comm_survivors, self, ctypes.byref(options)))
 

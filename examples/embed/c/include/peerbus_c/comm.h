@@ -214,14 +214,20 @@ PEERBUS_API peerbus_code peerbus_comm_write_trace(peerbus_comm *comm, const char
  * windows and exchanges can be made. Low-latency calls of buffers with `enable_shrink` go on by
  * themselves. Teams, channels and other buffers return PEERBUS_VIEW_CHANGED: make them anew with
  * `peerbus_comm_survivors`.
- * Errors: PEERBUS_UNSUPPORTED unless all ranks share the memory of one host; PEERBUS_TIMED_OUT names a
- * living rank that did not call; PEERBUS_VIEW_CHANGED if the others went on without this rank.
+ *
+ * Between hosts, ranks of a mesh (`peerbus_comm_with_vacancies` with a secret, PEERBUS_MESH) agree by
+ * messages. Of `comm` and what was made from it, `peerbus_comm_survivors` alone works then. Ranks out of
+ * reach may live: without them only more than half of the ranks go on, or half of them with the first.
+ * Errors: PEERBUS_UNSUPPORTED unless all ranks share the memory of one host or are a mesh;
+ * PEERBUS_TIMED_OUT names a living rank that did not call; PEERBUS_VIEW_CHANGED if the others went on
+ * without this rank; PEERBUS_UNREACHABLE if too few are left.
  */
 PEERBUS_API peerbus_code peerbus_comm_continue(peerbus_comm *comm, int64_t timeout_ns);
 /**
- * Goes on as `peerbus_comm_continue` without the `count` ranks `evicted` too, who may live or be stopped.
- * Their processes are ended as by `kill -9`. All others call this with the same ranks, or that once a call of
- * theirs has returned PEERBUS_PEER_DEAD.
+ * Goes on as `peerbus_comm_continue` without the `count` ranks `evicted` too, who may live, be stopped or
+ * out of reach. Their processes are ended as by `kill -9` if all ranks share the memory of one host. Else
+ * they get errors, and PEERBUS_VIEW_CHANGED from `peerbus_comm_continue`; who names one that is out of
+ * reach must know that it does not go on. All others call this, or that once a call of theirs has failed.
  * Errors: PEERBUS_INVALID_ARGUMENT if `evicted` names the caller or no rank; as `peerbus_comm_continue`.
  */
 PEERBUS_API peerbus_code peerbus_comm_continue_without(peerbus_comm *comm, const uint64_t *evicted,
@@ -260,7 +266,9 @@ PEERBUS_API peerbus_code peerbus_comm_last_seen(const peerbus_comm *comm, uint64
                                                 peerbus_last_seen *seen);
 /**
  * Collective among the ranks of the view: makes a communicator of them, which become ranks 0, 1, ... in
- * their order. A limit of 0 in `options`, or NULL, stands for that of `parent`.
+ * their order. All of them that live get it, or all get an error and have `parent` as it was: on
+ * PEERBUS_PEER_DEAD they go on by `peerbus_comm_continue`, and call this again. A limit of 0 in `options`,
+ * or NULL, stands for that of `parent`.
  * Errors: as `peerbus_comm_continue` and `peerbus_comm_from_environment`.
  */
 PEERBUS_API peerbus_code peerbus_comm_survivors(peerbus_comm *parent,
