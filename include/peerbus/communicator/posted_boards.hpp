@@ -29,6 +29,7 @@ namespace peerbus::detail {
 /// that live have done so for all that have ended, and one of them does not have a gift then, none
 /// of them has: who has it had it from a rank that ended, and posted it after the end of that one.
 /// Who leaves posts before what it has of all ranks, as far as others may lack it.
+/// tests/model/posted_gather.pml checks that.
 ///
 /// Threads: posts from one thread at a time; the copies are brought up to date by any thread that
 /// asks for the state of a rank.
