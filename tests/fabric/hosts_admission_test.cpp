@@ -11,94 +11,42 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <utility>
 
 #include <doctest/doctest.h>
 
-#include <peerbus/bootstrap/tcp.hpp>
+#include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/tcp_join_running.hpp>
-#include <peerbus/bootstrap/with_vacancies.hpp>
-#include <peerbus/communicator/admission.hpp>
+#include <peerbus/bootstrap/tcp_settings.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/transport/fabric.hpp>
+#include <peerbus/transport/planes.hpp>
+#include <peerbus/transport/unified_bus.hpp>
 
 #include "bootstrap/support.hpp"
-#include "fabric/hosts_support.hpp"
+#include "fabric/support.hpp"
+#include "support/hosts.hpp"
+#include "support/hosts_plan.hpp"
 #include "support/plan.hpp"
+#include "support/plan_file.hpp"
 #include "support/sanitized.hpp"
-#include "support/survivors.hpp"
 
 namespace hosts_admission_test {
 
 namespace {
 
-using hosts_test::over_planes;
+using hosts::member;
+using hosts::place_of;
 using peerbus::errc;
 
-constexpr std::size_t capacity = 4;
 constexpr int killed = 128 + SIGKILL;
-
-/// What a rank serves with.
-struct member : hosts_test::server {
-  peerbus::admission door;
-
-  member(std::unique_ptr<peerbus::bootstrap> met, const peerbus::tcp_settings& place)
-      : server{std::move(met), over_planes}, door{comm, place} {}
-};
-
-peerbus::tcp_settings place_of(std::size_t slot, std::uint16_t port) {
-  auto place = test::tcp_seat(slot, capacity, port, "127.0.0.2,127.0.0.1");
-  place.host = "host " + std::to_string(slot % 2);
-  return place;
-}
-
-auto made_at(const peerbus::tcp_settings& place) {
-  return [place](std::unique_ptr<peerbus::bootstrap> boot) {
-    return std::make_unique<member>(std::move(boot), place);
-  };
-}
-
-/// Starts a group with the slots `first` filled.
-std::unique_ptr<member> begin(const peerbus::tcp_settings& place, const plans::slots& first) {
-  auto seat = plans::seat_among(first, place);
-  seat.address = "127.0.0.1";
-  seat.mesh = true;
-  return made_at(place)(
-      peerbus::with_vacancies(std::make_unique<peerbus::tcp_bootstrap>(seat, test::patience()),
-                              {first.begin(), first.end()}, capacity));
-}
-
-/// How the rank of `place` serves, and comes to do so.
-struct on_hosts {
-  peerbus::tcp_settings place;
-
-  [[nodiscard]] std::unique_ptr<member> begin(const plans::slots& first) const {
-    return hosts_admission_test::begin(place, first);
-  }
-  [[nodiscard]] std::unique_ptr<member> join() const {
-    return peerbus::join_running(place, made_at(place), test::patience());
-  }
-  void go_on(std::unique_ptr<member>& now) const {
-    hosts_test::go_on(now, made_at(place), [](survivors::at) {});
-  }
-  [[nodiscard]] bool admit(std::unique_ptr<member>& now) const {
-    auto next = now->door.admit(made_at(place));
-    if (next) now = std::move(*next);
-    return next.has_value();
-  }
-  void serve(member& now) const { now.check_rounds(); }
-};
+constexpr auto over_planes = hosts::over<peerbus::planes<peerbus::unified_bus, peerbus::fabric>>;
 
 /// Plays a plan, whose slots are killed after `moment`.
 void play(const plans::plan& phases, std::chrono::milliseconds moment) {
-  const test::time_limit limit;
-  const auto port = test::free_tcp_port();
-  const auto body = [&](plans::board& shared, std::size_t slot) {
-    plans::live(phases, shared, slot, on_hosts{place_of(slot, port)});
-  };
-  plans::job{phases, body, [moment] { return moment; }, 1}.run();
+  hosts::play(phases, over_planes, moment);
 }
 
 /// Starts two processes with the slots 0 and 3, which do `body(group, place)`.
@@ -108,7 +56,7 @@ std::array<pid_t, 2> start_two(std::uint16_t port, Body body) {
   for (std::size_t i = 0; i < children.size(); ++i)
     children[i] = test::in_child([&] {
       const auto place = place_of(3 * i, port);
-      body(begin(place, {0, 3}), place);
+      body(hosts::begin(place, over_planes, {0, 3}), place);
       return 0;
     });
   return children;
@@ -118,7 +66,7 @@ std::array<pid_t, 2> start_two(std::uint16_t port, Body body) {
 std::unique_ptr<member> admit_soon(member& now, const peerbus::tcp_settings& place) {
   const auto until = test::patience();
   for (;;) {
-    if (auto next = now.door.admit(made_at(place))) return std::move(*next);
+    if (auto next = now.door.admit(hosts::made_at(place, over_planes))) return std::move(*next);
     if (!now.door.refusal().empty()) return nullptr;
     test::expect(!until.expired(), "somebody who waits");
   }
@@ -135,7 +83,7 @@ bool is_last(const member& now, const std::atomic<bool>& is_over) {
 void serve_until(const std::atomic<bool>& is_over, member& now,
                  const peerbus::tcp_settings& place) {
   do {
-    test::expect(!now.door.admit(made_at(place)), "nobody is taken in");
+    test::expect(!now.door.admit(hosts::made_at(place, over_planes)), "nobody is taken in");
     now.check_rounds();
   } while (!is_last(now, is_over));
 }
@@ -143,9 +91,21 @@ void serve_until(const std::atomic<bool>& is_over, member& now,
 }  // namespace
 
 TEST_CASE("ranks die and come back, also the one that listens, and a group grows") {
-  play({{{0, 1, 2}, {}}, {{0, 2}, {1}}, {{0, 1, 2}, {}}}, {});
+  CHECK(plans::for_each_plan({"small"}, [](const plans::plan& each) { play(each, {}); }) >= 9);
   play({{{0, 1, 2}, {}}, {{1, 2}, {0}}, {{0, 1, 2, 3}, {}}, {{3}, {0, 1, 2}}, {{1, 3}, {}}}, {});
   play({{{2}, {}}, {{0, 2, 3}, {}}, {{0, 3}, {}}, {{0, 1, 2, 3}, {}}}, {});
+}
+
+TEST_CASE("a rank that is stopped, or lives, is put out, learns it, and comes back") {
+  constexpr auto over_fabric = hosts::over<peerbus::fabric>;
+  hosts::check_eviction(over_planes, {0, 1, 2, 3}, 0);
+  hosts::check_eviction(over_planes, {0, 1, 2, 3}, 3);
+  hosts::check_eviction(over_fabric, {0, 1, 3}, 1);
+  // Without the others, the first of two could go on by itself.
+  hosts::check_eviction(over_fabric, {0, 1}, 0);
+  for (const std::size_t evicted : {0U, 1U, 2U, 3U})
+    hosts::check_eviction(over_planes, {0, 1, 2, 3}, evicted, false);
+  hosts::check_eviction(over_fabric, {0, 1}, 0, false);
 }
 
 TEST_CASE("a process that dies at any moment while it joins") {
@@ -168,7 +128,7 @@ TEST_CASE("a process that dies while it makes what it needs") {
     const auto place = place_of(1, port);
     static_cast<void>(peerbus::join_running(place, [&](std::unique_ptr<peerbus::bootstrap> boot) {
       ::raise(SIGKILL);
-      return made_at(place)(std::move(boot));
+      return hosts::made_at(place, over_planes)(std::move(boot));
     }));
     return 0;
   });
@@ -192,7 +152,7 @@ TEST_CASE("two that claim one slot") {
     each = test::in_child([&] {
       const auto place = place_of(2, port);
       try {
-        const auto mine = peerbus::join_running(place, made_at(place));
+        const auto mine = peerbus::join_running(place, hosts::made_at(place, over_planes));
         serve_until(*is_refused, *mine, place);
       } catch (const peerbus::error& problem) {
         const std::string_view text = problem.text();
@@ -221,8 +181,8 @@ TEST_CASE("who cannot be taken in is told why, and the group goes on") {
     const std::chrono::milliseconds patience{test::is_sanitized ? 3000 : 700};
     const pid_t child = test::in_child([&] {
       test::expect_error(code, {reason}, [&] {
-        static_cast<void>(
-            peerbus::join_running(place, made_at(place), peerbus::deadline::after(patience)));
+        static_cast<void>(peerbus::join_running(place, hosts::made_at(place, over_planes),
+                                                peerbus::deadline::after(patience)));
       });
       return 0;
     });
@@ -231,10 +191,10 @@ TEST_CASE("who cannot be taken in is told why, and the group goes on") {
   is_refused(place_of(3, port), errc::mismatch, "runs in the group: expected a rank that is not");
   auto larger = place_of(1, port);
   larger.size = 7;
-  is_refused(larger, errc::mismatch, "world size of 7, and the group has 4");
+  is_refused(larger, errc::mismatch, "world size of 7, and the group has 5");
   auto stranger = place_of(1, port);
   stranger.secret = "another secret than theirs";
-  is_refused(stranger, errc::mismatch, "the secret differs: a running group of 4");
+  is_refused(stranger, errc::mismatch, "the secret differs: a running group of 5");
   auto other_job = place_of(1, port);
   other_job.job = "another job";
   is_refused(other_job, errc::timed_out, "is of another job than rank 1");

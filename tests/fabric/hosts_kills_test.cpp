@@ -56,12 +56,12 @@ TEST_CASE("planes: a rank that ends while near ranks meet is named to all") {
 }
 
 TEST_CASE("fabric: a rank ends at a random moment, again and again") {
-  SUBCASE("met on one host") { kills::check_many<peerbus::fabric, test::as_local>(5); }
-  SUBCASE("met over TCP") { kills::check_many<peerbus::fabric, test::over_tcp>(5); }
+  SUBCASE("met on one host") { kills::check_many<peerbus::fabric, test::as_local>(8); }
+  SUBCASE("met over TCP") { kills::check_many<peerbus::fabric, test::over_tcp>(8); }
 }
 
 TEST_CASE("planes: a rank ends at a random moment, again and again") {
-  kills::check_many<planes, on_two_hosts>(6);
+  kills::check_many<planes, on_two_hosts>(8);
 }
 
 }  // namespace hosts_kills_test

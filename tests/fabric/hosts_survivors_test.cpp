@@ -34,24 +34,26 @@
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "bootstrap/support.hpp"
-#include "fabric/hosts_support.hpp"
+#include "fabric/support.hpp"
+#include "support/hosts.hpp"
 #include "support/survivors.hpp"
 
 namespace hosts_survivors_test {
 
 namespace {
 
-using hosts_test::any_transport;
-using hosts_test::go_on;
-using hosts_test::over_fabric;
-using hosts_test::over_planes;
-using hosts_test::server;
-using hosts_test::transport_maker;
+using hosts::any_transport;
+using hosts::go_on;
+using hosts::server;
+using hosts::transport_maker;
 using peerbus::errc;
 using peerbus::rank_id;
 using survivors::at;
 using survivors::victim;
 
+constexpr transport_maker over_fabric = hosts::over<peerbus::fabric>;
+constexpr transport_maker over_planes =
+    hosts::over<peerbus::planes<peerbus::unified_bus, peerbus::fabric>>;
 constexpr int killed = 128 + SIGKILL;
 
 void die() { ::raise(SIGKILL); }
@@ -188,13 +190,14 @@ TEST_CASE("a rank that is stopped is not dead: a deadline ends the wait, and nam
     test::expect_error(errc::timed_out, {"rank 2 runs", "has not called"}, [&] {
       now->comm.continue_without_the_dead(peerbus::deadline::after(std::chrono::milliseconds{300}));
     });
-    test::expect_error(errc::unsupported, {"ending rank 2"},
-                       [&] { now->comm.continue_without(std::vector{rank_id{2}}); });
-    // Whoever decides that it is out kills it, by whatever started it.
-    if (told->fetch_add(1) == 1) ::kill(stopped->load(), SIGKILL);
+    for (const std::size_t bad : {me, std::size_t{4}})
+      test::expect_error(errc::invalid_argument, {"expected other ranks below 4"},
+                         [&] { now->comm.continue_without(std::vector{rank_id{bad}}); });
+    if (me == 1) now->comm.continue_without(std::vector{rank_id{2}});  // It says so for all.
     go_on(now, served_by(over_planes), [](at) {});
     test::expect_equal(now->comm.size(), 2U, "ranks");
     now->check_rounds();
+    if (told->fetch_add(1) == 1) ::kill(stopped->load(), SIGKILL);
   });
   check_statuses(statuses, {2, 3});
 }

@@ -6,11 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -38,11 +35,11 @@
 #include "bootstrap/support.hpp"
 #include "support/exchange_check.hpp"
 #include "support/oracle.hpp"
+#include "support/plan_file.hpp"
 #include "support/search.hpp"
 #include "support/survivors.hpp"
 
-// Ranks of one host by plans (support/plan.hpp) in JSON. A negative rank (-0.0 is rank 0) is killed
-// in its phase. Every row of every batch is checked.
+// Ranks of one host by plans, of which every row of every batch is checked.
 
 namespace plan_test {
 namespace {
@@ -53,27 +50,7 @@ namespace moe = peerbus::moe;
 
 using plans::phase;
 using plans::plan;
-
-/// Throws what says which phase is wrong: a rank beyond `most_ranks`, named twice, or nobody left.
-plan read_plan(const nlohmann::json& phases) {
-  plan made;
-  for (const auto& numbers : phases) {
-    phase& next = made.emplace_back();
-    plans::slots named;
-    test::expect(numbers.is_array(), "phase ", made.size(), ": expected a list of ranks");
-    for (const double rank : numbers) {
-      const auto number = static_cast<std::size_t>(std::fabs(rank));
-      test::expect(number < plans::most_slots, "phase ", made.size(), ": rank ", rank,
-                   ", expected less than ", plans::most_slots);
-      test::expect(!plans::has(named, number), "phase ", made.size(), ": rank ", number, " twice");
-      named.push_back(number);
-      (std::signbit(rank) ? next.killed : next.serve).push_back(number);
-    }
-    test::expect(!next.serve.empty(), "phase ", made.size(), ": expected a rank that lives");
-    std::sort(next.serve.begin(), next.serve.end());
-  }
-  return made;
-}
+using plans::read_plan;
 
 /// What a rank serves with, until the group has others.
 template <class Codec, class Layout>
@@ -179,23 +156,14 @@ std::uint64_t play(const plan& phases, std::uint64_t kind, std::uint64_t seed) {
 }  // namespace
 
 TEST_CASE("plans") {
-  const auto folder = std::filesystem::path{__FILE__}.parent_path() / "plans";
-  std::size_t found = 0;
-  for (const auto& entry : std::filesystem::directory_iterator{folder}) {
-    std::ifstream text{entry.path()};
-    const auto plans = nlohmann::json::parse(text);
-    for (const auto& each : plans.items()) {
-      CAPTURE(each.key());
-      const plan read = read_plan(each.value());
-      const std::uint64_t seeds = std::max<std::uint64_t>(1, test::soak_repetitions(2));
-      for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
-        CAPTURE(seed);
-        play(read, seed, seed);
-      }
-      ++found;
+  const std::size_t found = plans::for_each_plan({"small", "large"}, [](const plan& read) {
+    const std::uint64_t seeds = std::max<std::uint64_t>(1, test::soak_repetitions(2));
+    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+      CAPTURE(seed);
+      play(read, seed, seed);
     }
-  }
-  CHECK(found >= 8);
+  });
+  CHECK(found >= 12);
 }
 
 TEST_CASE("plans that a seed makes up") {

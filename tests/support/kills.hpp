@@ -184,7 +184,7 @@ void check(const episode& now) {
 /// Plays as many episodes as a soak of `episodes` has, or PEERBUS_KILLS, from the seed PEERBUS_SEED
 /// on.
 template <class Transport, class Start>
-void check_many(std::size_t most_ranks, std::uint64_t episodes = 28) {
+void check_many(std::size_t most_ranks, std::uint64_t episodes = 70) {
   test::for_each_seed("PEERBUS_KILLS", episodes, [most_ranks](std::uint64_t seed) {
     const auto now = episode::draw(seed, most_ranks);
     CAPTURE(now.ranks);

@@ -116,8 +116,9 @@ void live(const plan& phases, board& shared, std::size_t slot, Ways ways) {
 /// The processes of a plan, each started when a phase names its slot anew.
 class job {
  public:
-  /// `body(board, slot)` is what a process does, by `live`. A slot is killed after `moment()`. A
-  /// phase lasts for `batches` of each of its slots.
+  /// `body(board, slot)` is what a process does, by `live`. Slots are killed after `moment()`, each
+  /// up to an eighth of that after the one before. A phase lasts for `batches` of each of its
+  /// slots.
   job(const plan& phases, std::function<void(board&, std::size_t)> body,
       std::function<std::chrono::microseconds()> moment, std::uint32_t batches)
       : phases_{phases}, body_{std::move(body)}, moment_{std::move(moment)}, batches_{batches} {}
@@ -144,6 +145,8 @@ class job {
           });
       if (!now.killed.empty()) std::this_thread::sleep_for(moment_());
       for (const std::size_t slot : now.killed) {
+        // The others may agree on the one before meanwhile.
+        if (slot != now.killed.front()) std::this_thread::sleep_for(moment_() / 8);
         ::kill(processes_[slot], SIGKILL);
         expect_end(slot, 128 + SIGKILL);
       }

@@ -9,5 +9,5 @@
 #include "bootstrap/support.hpp"
 
 TEST_CASE("verbs: a rank ends at a random moment, again and again") {
-  kills::check_many<peerbus::verbs, test::as_local>(4, 8);  // Few, as processors are emulated.
+  kills::check_many<peerbus::verbs, test::as_local>(4, 670);
 }

@@ -112,13 +112,15 @@ class communicator : public rank_group {
   const group_view& continue_without_the_dead(deadline until);
   ///@}
   ///@{
-  /// Goes on without `evicted` too, who may live, or be stopped: for who decides that they are out.
-  /// Their processes are ended as by `kill -9`, as one that lives could still write into the memory
-  /// of the others. Then does as `continue_without_the_dead`. All others call this, or that once a
-  /// call of theirs has failed with `peer_dead`; ranks that are gone may be named again.
+  /// Goes on without `evicted` too, who may live, be stopped or out of reach: for who decides that
+  /// they are out. Then does as `continue_without_the_dead`. All others call this, or that once a
+  /// call of theirs has failed; ranks that are gone may be named again.
   ///
-  /// Over transports where the ranks only agree, names ranks that are out of reach and that
-  /// somebody has ended, so that any number of ranks goes on without them. All that go on do so.
+  /// Processes that share memory with this one in windows that go on to be used are ended as by
+  /// `kill -9`, as they could still write there. Over transports where the ranks only agree, they
+  /// are not: an evicted rank gets errors from now on, and view_changed when it calls this or
+  /// `continue_without_the_dead`. Whoever names one that is out of reach must know that it does
+  /// not go on with others.
   /// Throws: `error` invalid_argument if `evicted` names the caller or no rank; as
   /// `membership::end` and `continue_without_the_dead`.
   const group_view& continue_without(std::span<const rank_id> evicted);
@@ -142,7 +144,7 @@ class communicator : public rank_group {
   std::unique_ptr<detail::posted_boards> make_posted_boards();
   std::optional<detail::view_agreement> make_agreement();
   [[nodiscard]] detail::view_agreement& agreement(std::string_view doing);
-  const group_view& go_on(std::span<const rank_id> vouched, deadline until);
+  const group_view& go_on(std::span<const rank_id> evicted, deadline until);
   void require(errc code);
 
   window<Transport> make_agreed_window(window_shape shape, deadline until);

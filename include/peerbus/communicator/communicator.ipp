@@ -135,14 +135,14 @@ const group_view& communicator<Transport>::continue_without_the_dead(deadline un
 }
 
 template <transport Transport>
-const group_view& communicator<Transport>::go_on(std::span<const rank_id> vouched, deadline until) {
+const group_view& communicator<Transport>::go_on(std::span<const rank_id> evicted, deadline until) {
   // If a call has failed, as a connection of the bootstrap was closed, the end of the process may
   // be noticed a moment later.
   constexpr std::chrono::milliseconds moment{500};
   group_view next =
       agreement("continue_without_the_dead")
           .agree(view(), is_poisoned() ? deadline::after(moment) : deadline::after({}), until,
-                 vouched);
+                 evicted);
   if (next.number() == view().number()) return view();
   if (posted_) {
     enter(std::move(next));
@@ -177,17 +177,10 @@ template <transport Transport>
 const group_view& communicator<Transport>::continue_without(std::span<const rank_id> evicted,
                                                             deadline until) {
   static_cast<void>(agreement("continue_without"));
-  if (posted_) {
-    // Ranks that share no memory cannot write into each other's, so the word of the others is
-    // enough.
-    std::vector<rank_id> running;
-    for (const rank_id peer : evicted)
-      if (peer.index() >= size() || peer == rank() || members()->state(peer) == rank_state::running)
-        running.push_back(peer);
-    end_ranks(running, until);
-    return go_on(evicted, until);
-  }
-  end_ranks(evicted, until);
+  require_others("continue_without", evicted);
+  // Ranks that go on in new memory need not fear what one that lives still writes.
+  if (posted_) return go_on(evicted, until);
+  members()->end(evicted, until);
   return go_on({}, until);
 }
 

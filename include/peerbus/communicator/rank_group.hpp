@@ -170,9 +170,8 @@ class rank_group {
   /// ranks near this one, in ascending order and including it. Does nothing if they are all ranks.
   void spread_peers(std::span<const rank_id> near);
 
-  /// Ends the processes of `evicted`.
-  /// Throws: `error` invalid_argument if it names the caller or no rank; as `membership::end`.
-  void end_ranks(std::span<const rank_id> evicted, deadline until);
+  /// Throws: `error` invalid_argument if `named` has the caller or no rank.
+  void require_others(std::string_view doing, std::span<const rank_id> named) const;
 
   /// Calls `collective`, and poisons the group if it throws and leaves the ranks out of step. An
   /// `agreed_error`, which all ranks throw together, leaves them in step.

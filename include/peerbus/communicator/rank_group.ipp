@@ -108,13 +108,12 @@ PEERBUS_INLINE void rank_group::enter(group_view view) {
   poisoned_.store(false, std::memory_order_release);
 }
 
-PEERBUS_INLINE void rank_group::end_ranks(std::span<const rank_id> evicted, deadline until) {
-  for (const rank_id peer : evicted)
+PEERBUS_INLINE void rank_group::require_others(std::string_view doing,
+                                               std::span<const rank_id> named) const {
+  for (const rank_id peer : named)
     if (peer.index() >= size() || peer == rank())
-      throw error{errc::invalid_argument,
-                  detail::concat("continue_without: ", peer, " given on ", rank(),
-                                 ", expected other ranks below ", size())};
-  members()->end(evicted, until);
+      throw error{errc::invalid_argument, detail::concat(doing, ": ", peer, " given on ", rank(),
+                                                         ", expected other ranks below ", size())};
 }
 
 PEERBUS_INLINE void rank_group::require_healthy(std::string_view doing, std::uint64_t view) const {

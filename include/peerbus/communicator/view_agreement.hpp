@@ -52,24 +52,25 @@ class view_agreement {
         posted_{posted} {}
 
   /// Returns the view that the living ranks of `present`, this rank's view, agree on: without those
-  /// that have ended or left, or `present` if none does so before `noticed`. Collective among the
-  /// living ranks. From when the call knows of them, the membership takes no notice of ranks that
-  /// are gone. Those that are out of reach may live and agree likewise, unless a rank that goes on
-  /// has seen their end, or all vouch that they are gone by `vouched`: without them only more than
-  /// half of the members of `present` go on, or half of them with the first.
+  /// that have ended or left and without `evicted`, or `present` if there is none before `noticed`.
+  /// Collective among the living ranks but `evicted`, who may run, and then get view_changed in
+  /// this call. From when the call knows of them, the membership takes no notice of ranks that are
+  /// gone. Those that are out of reach may live and agree likewise, unless a rank that goes on has
+  /// seen their end or names them in `evicted`: without them only more than half of the members of
+  /// `present` go on, or half of them with the first.
   /// Cost: each rank writes its board once for each set that it knows, and reads all.
   /// Throws: `error` timed_out that names the ranks which did not come; view_changed if the others
   /// went on without this rank; unreachable if too few are left.
   [[nodiscard]] group_view agree(const group_view& present, deadline noticed, deadline until,
-                                 std::span<const rank_id> vouched = {});
+                                 std::span<const rank_id> evicted = {});
 
   /// Returns what the members of `view` give as `own`, equally many bytes each, up to `most_bytes`,
   /// in the order of their ranks. Collective among them. Either all members that live get it, or
   /// all get an error: it fails only if a member gives nothing any more, as it has ended or has
-  /// begun to agree on another view. tests/model/gather.pml checks that for boards that outlive
-  /// their ranks. On posted boards, which it does not model, a member that has ended gives nothing
-  /// any more when all that live have told what they have of it. Deadlines may end the call on some
-  /// alone, and so may a connection that fails while both its ranks live.
+  /// begun to agree on another view. On posted boards, a member that has ended gives nothing any
+  /// more when all that live have told what they have of it. tests/model/gather.pml and
+  /// posted_gather.pml check that. Deadlines may end the call on some alone, and so may a
+  /// connection that fails while both its ranks live.
   /// Cost: a signal, and a wait for each member.
   /// Throws: `error` peer_dead or timed_out, with the rank that did not come; mismatch if ranks do
   /// something else than `doing`; invalid_argument if there are too many bytes.

@@ -109,8 +109,13 @@ PEERBUS_INLINE errc view_agreement::await_last_words(rank_id ended, std::uint64_
 }
 
 PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadline noticed,
-                                                deadline until, std::span<const rank_id> vouched) {
+                                                deadline until, std::span<const rank_id> evicted) {
   std::vector<bool> gone = present.gone();
+  for (const rank_id rank : evicted) {
+    gone[rank.index()] = true;
+    doubtful_[rank.index()] = false;
+    members_->exclude(rank);
+  }
   const auto begun = members_->begin_wait(
       {.operation = group_operation::view_change, .number = present.number() + 1});
   for (bool is_written = false;;) {
@@ -121,11 +126,14 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
     std::optional<rank_id> awaited;
     std::uint64_t revision = 0;
     for (const rank_id rank : all_ranks{gone.size()}) {
-      if (rank == own() || gone[rank.index()]) continue;
+      // Those who went on without this rank may have left the old group since.
+      const bool is_gone = gone[rank.index()];
+      if (rank == own() || (is_gone && members_->state(rank) != rank_state::left)) continue;
       const record theirs = read(rank);
       if (!theirs.gone.empty() && theirs.gone[own().index()])
         throw error{errc::view_changed, concat("the other ranks went on without ", own(),
                                                ", which ", rank, " took for gone")};
+      if (is_gone) continue;
       has_grown = add(gone, theirs) || has_grown;
       for (std::size_t i = 0; i < doubtful.size(); ++i)
         doubtful[i] = doubtful[i] && theirs.doubtful[i];
@@ -148,7 +156,6 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
     }
     if (!awaited) {
       members_->end_wait(begun);
-      for (const rank_id rank : vouched) doubtful[rank.index()] = false;
       group_view next{number + 1, gone.size(), std::move(gone)};
       require_enough(present, next, doubtful);
       return next;

@@ -15,15 +15,11 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/transport/any_transport.hpp>
-#include <peerbus/transport/fabric.hpp>
-#include <peerbus/transport/planes.hpp>
-#include <peerbus/transport/unified_bus.hpp>
 
-#include "fabric/support.hpp"
 #include "support/survivors.hpp"
 
 /// Ranks of pretended hosts, which met over TCP as a mesh.
-namespace hosts_test {
+namespace hosts {
 
 using peerbus::any_transport;
 using peerbus::errc;
@@ -31,11 +27,10 @@ using peerbus::rank_id;
 using survivors::at;
 using exchange = peerbus::moe::exchange<any_transport, peerbus::codec::int8_per_token>;
 
-inline any_transport over_fabric(peerbus::bootstrap& boot) {
-  return any_transport{peerbus::fabric{boot}};
-}
-inline any_transport over_planes(peerbus::bootstrap& boot) {
-  return any_transport{peerbus::planes<peerbus::unified_bus, peerbus::fabric>{boot}};
+/// Makes a transport of a kind.
+template <class Transport>
+any_transport over(peerbus::bootstrap& boot) {
+  return any_transport{Transport{boot}};
 }
 using transport_maker = any_transport (*)(peerbus::bootstrap&);
 
@@ -95,4 +90,4 @@ void go_on(std::unique_ptr<Server>& now, Make make, End end) {
   test::fail("the ranks that live do not find each other");
 }
 
-}  // namespace hosts_test
+}  // namespace hosts

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/tcp.hpp>
+#include <peerbus/bootstrap/tcp_join_running.hpp>
+#include <peerbus/bootstrap/with_vacancies.hpp>
+#include <peerbus/communicator/admission.hpp>
+#include <peerbus/communicator/survivors.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+
+#include "bootstrap/support.hpp"
+#include "support/hosts.hpp"
+#include "support/plan.hpp"
+#include "support/survivors.hpp"
+
+/// Plans (support/plan.hpp) of ranks of two pretended hosts.
+namespace hosts {
+
+constexpr std::size_t capacity = 5;
+
+/// What a rank serves with that others may join.
+struct member : server {
+  peerbus::admission door;
+
+  member(std::unique_ptr<peerbus::bootstrap> met, transport_maker make,
+         const peerbus::tcp_settings& place)
+      : server{std::move(met), make}, door{comm, place} {}
+};
+
+inline peerbus::tcp_settings place_of(std::size_t slot, std::uint16_t port) {
+  auto place = test::tcp_seat(slot, capacity, port, "127.0.0.2,127.0.0.1");
+  place.host = "host " + std::to_string(slot % 2);
+  return place;
+}
+
+inline auto made_at(const peerbus::tcp_settings& place, transport_maker make) {
+  return [place, make](std::unique_ptr<peerbus::bootstrap> boot) {
+    return std::make_unique<member>(std::move(boot), make, place);
+  };
+}
+
+/// Starts a group with the slots `first` filled.
+inline std::unique_ptr<member> begin(const peerbus::tcp_settings& place, transport_maker make,
+                                     const plans::slots& first) {
+  auto seat = plans::seat_among(first, place);
+  seat.address = "127.0.0.1";
+  seat.mesh = true;
+  return made_at(place, make)(
+      peerbus::with_vacancies(std::make_unique<peerbus::tcp_bootstrap>(seat, test::patience()),
+                              {first.begin(), first.end()}, capacity));
+}
+
+/// How the rank of `place` serves, and comes to do so.
+struct on_hosts {
+  peerbus::tcp_settings place;
+  transport_maker make;
+
+  [[nodiscard]] std::unique_ptr<member> begin(const plans::slots& first) const {
+    return hosts::begin(place, make, first);
+  }
+  [[nodiscard]] std::unique_ptr<member> join() const {
+    return peerbus::join_running(place, made_at(place, make), test::patience());
+  }
+  void go_on(std::unique_ptr<member>& now) const {
+    hosts::go_on(now, made_at(place, make), [](survivors::at) {});
+  }
+  [[nodiscard]] bool admit(std::unique_ptr<member>& now) const {
+    auto next = now->door.admit(made_at(place, make));
+    if (next) now = std::move(*next);
+    return next.has_value();
+  }
+  void serve(member& now) const { now.check_rounds(); }
+};
+
+/// Plays a plan over transports that `make` makes. Slots are killed after `moment`.
+inline void play(const plans::plan& phases, transport_maker make,
+                 std::chrono::milliseconds moment) {
+  const test::time_limit limit;
+  const auto port = test::free_tcp_port();
+  const auto body = [&](plans::board& shared, std::size_t slot) {
+    plans::live(phases, shared, slot, on_hosts{place_of(slot, port), make});
+  };
+  plans::job{phases, body, [moment] { return moment; }, 1}.run();
+}
+
+/// Returns the rank of a slot.
+inline rank_id rank_at(const member& now, std::size_t slot) {
+  for (const rank_id rank : now.comm.ranks())
+    if (now.boot->slot(rank).index() == slot) return rank;
+  test::fail("no rank has the slot ", slot);
+}
+
+/// The others of `all` put a rank out, which is stopped or not, and go on. It learns that, and
+/// comes back.
+inline void check_eviction(transport_maker make, const plans::slots& all, std::size_t evicted,
+                           bool is_stopped = true) {
+  CAPTURE(evicted);
+  const test::time_limit limit;
+  const auto port = test::free_tcp_port();
+  const test::shared<std::atomic<pid_t>> stopping;
+  const test::shared<std::atomic<std::size_t>> served;
+  const auto learn_and_come_back = [&](std::unique_ptr<member>& now,
+                                       const peerbus::tcp_settings& place) {
+    *stopping = ::getpid();
+    if (is_stopped) ::raise(SIGSTOP);
+    bool has_failed = false;
+    try {
+      now->check_rounds();
+    } catch (const peerbus::error&) {
+      has_failed = true;
+    }
+    test::expect(has_failed, "no rounds with those who went on");
+    test::expect_error(errc::view_changed, {"the other ranks went on without rank"},
+                       [&] { now->comm.continue_without_the_dead(); });
+    now.reset();
+    now = peerbus::join_running(place, made_at(place, make), test::patience());
+  };
+  const auto go_on_and_admit = [&](std::unique_ptr<member>& now,
+                                   const peerbus::tcp_settings& place) {
+    while (*stopping == 0) std::this_thread::yield();
+    if (is_stopped)
+      test::expect_error(errc::timed_out, {"barrier"}, [&] {
+        now->comm.barrier(peerbus::deadline::after(std::chrono::milliseconds{300}));
+      });
+    now->comm.continue_without(std::vector{rank_at(*now, evicted)});
+    now = peerbus::survivors(now->comm, made_at(place, make));
+    now->check_rounds();
+    if (++*served == all.size() - 1) ::kill(*stopping, SIGCONT);
+    for (const auto until = test::patience();;) {
+      test::expect(!until.expired(), "a rank that comes back");
+      auto next = now->door.admit(made_at(place, make));
+      if (!next) continue;
+      now = std::move(*next);
+      return;
+    }
+  };
+  std::vector<pid_t> children;
+  children.reserve(all.size());
+  for (const std::size_t slot : all)
+    children.push_back(test::in_child([&] {
+      const auto place = place_of(slot, port);
+      auto now = begin(place, make, all);
+      now->check_rounds();
+      if (slot == evicted)
+        learn_and_come_back(now, place);
+      else
+        go_on_and_admit(now, place);
+      test::expect_equal(now->comm.size(), all.size(), "ranks");
+      now->check_rounds();
+      return 0;
+    }));
+  for (const pid_t child : children) CHECK(test::status_of(child) == 0);
+}
+
+}  // namespace hosts
