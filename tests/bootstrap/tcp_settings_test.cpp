@@ -49,7 +49,7 @@ int with_variables(const variables& set, F f) {
          {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
           "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID",
           "SLURM_NTASKS", "SLURM_STEP_ID", "TORCHELASTIC_USE_AGENT_STORE", "PEERBUS_PORT",
-          "PEERBUS_MESH", "PEERBUS_SECRET", "PEERBUS_SECRET_FILE"})
+          "PEERBUS_MESH", "PEERBUS_OUT_OF_REACH_MS", "PEERBUS_SECRET", "PEERBUS_SECRET_FILE"})
       ::unsetenv(name);
     for (const auto& [name, value] : set) ::setenv(name, value.c_str(), 1);
     return f();
@@ -256,6 +256,19 @@ TEST_CASE("tcp: a mesh is made where the environment says so") {
   CHECK(status_with({{"PEERBUS_MESH", "1"}}, true) == 0);
   CHECK(refuses({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"PEERBUS_MESH", "yes"}},
                 errc::invalid_argument, {"PEERBUS_MESH is 'yes'", "0 or 1"}));
+}
+
+TEST_CASE("tcp: how long a host may be out of reach is between 2 s and an hour") {
+  const time_limit limit;
+  for (const char* const text : {"1999", "3600001", "soon"})
+    CHECK(refuses({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"PEERBUS_OUT_OF_REACH_MS", text}},
+                  errc::invalid_argument,
+                  {"PEERBUS_OUT_OF_REACH_MS is '", "milliseconds from 2000 to 3600000"}));
+  auto seat = tcp_seat(0, 1, 2000);
+  seat.out_of_reach_after = std::chrono::milliseconds{1};
+  const auto caught = error_of([&] { tcp_bootstrap{seat, patience()}; });
+  CHECK(caught.code() == errc::invalid_argument);
+  CHECK(contains(caught.what(), "out_of_reach_after is 1 ms, expected 2000 to 3600000"));
 }
 
 TEST_CASE("tcp: from the environment, with the secret in a variable and in a file") {

@@ -3,6 +3,8 @@
 //
 // A network that breaks under a group: nobody dies, nobody says anything.
 #include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -44,6 +46,19 @@ bool switch_loopback(bool on) {
 }
 
 constexpr int no_namespace = 77;
+constexpr std::chrono::milliseconds least = 2s;
+
+/// Whether a connection of this process ends when its bytes are not acknowledged for so long.
+bool is_a_limit(std::chrono::milliseconds time) {
+  for (int file = 3; file < 200; ++file) {
+    int limit = 0;
+    socklen_t bytes = sizeof limit;
+    if (::getsockopt(file, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, &bytes) == 0 &&
+        limit == time.count())
+      return true;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -58,7 +73,10 @@ TEST_CASE("tcp: ranks out of each other's reach are told so, also while they gat
     ranks.reserve(4);
     for (std::size_t rank = 0; rank < 4; ++rank)
       ranks.push_back(in_child([=] {
-        tcp_bootstrap boot{tcp_seat(rank, 4, 2000), patience()};
+        auto seat = tcp_seat(rank, 4, 2000);
+        seat.out_of_reach_after = least;
+        tcp_bootstrap boot{seat, patience()};
+        require(is_a_limit(least), "the limit of a connection");
         const auto& members = boot.members();
         (void)boot.allgather({}, patience(), "together");
         if (rank == 3) require(switch_loopback(false), "a broken network");

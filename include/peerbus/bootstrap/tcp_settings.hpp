@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -38,6 +39,10 @@ struct tcp_settings {
   /// the others go on if any of them dies, rank 0 too (`communicator::continue_without_the_dead`
   /// and `survivors`). Costs a connection for any two ranks. The same on all ranks.
   bool mesh = false;
+  /// How long a host may be out of reach of this rank before its ranks count as lost: 2 s to 1 h.
+  /// The kernel asks a silent host for a sign of life in the second half of it. A process that
+  /// computes, or is stopped, is within reach. May differ between ranks.
+  std::chrono::milliseconds out_of_reach_after{15'000};
 };
 
 }  // namespace peerbus

@@ -35,7 +35,7 @@ class tcp_calls_place final : public tcp_rendezvous_place {
 
   [[nodiscard]] std::size_t channels() const noexcept override { return 1; }
   void tune(const connection& link, std::size_t /*channel*/) const noexcept override {
-    tune_connection(link.get(), true);
+    tune_connection(link.get(), true, settings_.out_of_reach_after);
   }
   [[nodiscard]] std::vector<unique_fd> open() override {
     // An address at which ranks have met takes no time.

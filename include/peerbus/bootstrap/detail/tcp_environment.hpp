@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -123,6 +124,9 @@ inline tcp_settings read_tcp_settings() {
   read.host = std::string{variable("PEERBUS_HOST").value_or("")};
   if (const auto mesh = variable("PEERBUS_MESH"))
     read.mesh = parse_variable("PEERBUS_MESH", *mesh, 0, 1, "0 or 1") == 1;
+  if (const auto limit = variable("PEERBUS_OUT_OF_REACH_MS"))
+    read.out_of_reach_after = std::chrono::milliseconds{parse_variable(
+        "PEERBUS_OUT_OF_REACH_MS", *limit, least_reach_ms, most_reach_ms, "milliseconds")};
   return read;
 }
 

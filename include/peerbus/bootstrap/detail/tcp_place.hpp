@@ -27,6 +27,9 @@ namespace peerbus::detail {
 
 inline constexpr std::size_t least_secret_bytes = 16;
 inline constexpr std::size_t most_job_bytes = 128;
+/// The shortest and the longest `tcp_settings::out_of_reach_after`.
+inline constexpr std::int64_t least_reach_ms = 2'000;
+inline constexpr std::int64_t most_reach_ms = 3'600'000;
 
 /// Returns text such as "node0:29500", for messages.
 inline std::string describe_place(const tcp_settings& settings) {
@@ -51,6 +54,10 @@ inline void check_settings(const tcp_settings& given) {
   if (given.job.size() > most_job_bytes)
     throw error{errc::invalid_argument, concat("the job (PEERBUS_JOB) has ", given.job.size(),
                                                " bytes, expected at most ", most_job_bytes)};
+  if (const auto limit = given.out_of_reach_after.count();
+      limit < least_reach_ms || limit > most_reach_ms)
+    throw error{errc::invalid_argument, concat("out_of_reach_after is ", limit, " ms, expected ",
+                                               least_reach_ms, " to ", most_reach_ms)};
   if (!given.secret.empty() && given.secret.size() < least_secret_bytes)
     throw error{
         errc::invalid_argument,

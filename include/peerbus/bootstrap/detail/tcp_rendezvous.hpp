@@ -49,7 +49,7 @@ class tcp_rendezvous_place : public rendezvous_place {
   [[nodiscard]] std::string describe() const override { return describe_place(settings_); }
   [[nodiscard]] std::size_t channels() const noexcept override { return tcp_channels; }
   void tune(const connection& link, std::size_t channel) const noexcept override {
-    tune_connection(link.get(), channel == watch);
+    tune_connection(link.get(), channel == watch, settings_.out_of_reach_after);
   }
 
   [[nodiscard]] std::vector<unique_fd> open() override {

@@ -143,22 +143,22 @@ inline void set_option(int socket, int level, int name, int value) noexcept {
   (void)::setsockopt(socket, level, name, &value, sizeof value);
 }
 
-/// The time for which a host may be out of reach before its ranks count as lost.
-inline constexpr std::chrono::seconds out_of_reach_after{15};
-
 /// Sets the options of a connection between two ranks: small messages leave at once, and an idle
-/// connection notices a host that went away unannounced. A `watch` connection, which carries almost
-/// nothing, also ends if its bytes are not acknowledged. Other connections do not, because a rank
-/// may be slow in reading a large message.
-inline void tune_connection(int socket, bool watch) noexcept {
+/// connection notices a host that went away unannounced, after `limit`. A `watch` connection, which
+/// carries almost nothing, also ends if its bytes are not acknowledged for so long. Other
+/// connections do not, because a rank may be slow in reading a large message.
+inline void tune_connection(int socket, bool watch, std::chrono::milliseconds limit) noexcept {
+  constexpr int probes = 5;
+  // The kernel takes whole seconds.
+  const int seconds =
+      std::max(2, static_cast<int>(std::chrono::ceil<std::chrono::seconds>(limit).count()));
+  const int interval = std::max(1, 2 * seconds / (3 * probes));
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 5);
-  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 2);
-  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 5);
-  if (watch)
-    set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT,
-               static_cast<int>(std::chrono::milliseconds{out_of_reach_after}.count()));
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, seconds - interval * probes));
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, interval);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, probes);
+  if (watch) set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(limit.count()));
 }
 
 inline unique_fd tcp_socket(int family) noexcept {
