@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -42,6 +43,42 @@ inline std::size_t shared_mappings() {
   for (std::string line; std::getline(maps, line);)
     if (const std::size_t rights = line.find(' '); line.compare(rights + 4, 1, "s") == 0) ++count;
   return count;
+}
+
+/// Returns the number at the line `name` of /proc/self/status.
+inline std::size_t status_number(const std::string& name) {
+  std::ifstream lines{"/proc/self/status"};
+  for (std::string word; lines >> word;)
+    if (std::size_t number = 0; word == name + ':' && lines >> number) return number;
+  fail("/proc/self/status has no ", name);
+}
+
+/// What a process holds.
+struct holdings {
+  std::size_t files = open_files();
+  std::size_t mappings = shared_mappings();
+  std::size_t threads = status_number("Threads");
+  std::size_t private_kib = status_number("RssAnon");
+
+  /// Expects that this is what was held `before`, but for what an allocator keeps.
+  void expect_as(const holdings& before, const std::string& when) const {
+    constexpr std::size_t most_growth_kib = is_sanitized ? 64 * 1024 : 1024;
+    expect_equal(files, before.files, "open files ", when);
+    expect_equal(mappings, before.mappings, "shared mappings ", when);
+    expect_equal(threads, before.threads, "threads ", when);
+    expect(private_kib <= before.private_kib + most_growth_kib, private_kib, " KiB of memory ",
+           when, ", at most 1 MiB above ", before.private_kib);
+  }
+};
+
+/// Calls `turn(i)` for each i below `turns`, after `settled` more, during which everything has been
+/// there once. Nothing may be left of the others.
+template <class Turn>
+void expect_nothing_left(std::uint64_t turns, Turn turn, std::uint64_t settled = 10) {
+  for (std::uint64_t i = 0; i < settled; ++i) turn(i);
+  const holdings before;
+  for (std::uint64_t i = settled; i < settled + turns; ++i) turn(i);
+  holdings{}.expect_as(before, "after " + std::to_string(turns) + " turns");
 }
 
 inline void close_standard_streams() {
