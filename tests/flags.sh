@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 
 warnings="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Wold-style-cast
 -Wcast-align -Wunused -Woverloaded-virtual -Wnull-dereference -Wdouble-promotion -Wformat=2 -Wimplicit-fallthrough -Werror"
-of_gnu="-Wmisleading-indentation -Wduplicated-cond -Wduplicated-branches -Wlogical-op -Wuseless-cast -Wcast-align=strict"
+of_gnu="-Wmisleading-indentation -Wduplicated-cond -Wduplicated-branches -Wlogical-op -Wsuggest-override -Wuseless-cast -Wcast-align=strict"
 # The headers of other libraries are found as those of a system are.
 others=$(pkg-config --cflags-only-I libfabric hwloc pmix openssl libibverbs 2>/dev/null | sed 's/-I */-isystem /g')
 others+=" $(mpicxx --showme:compile 2>/dev/null | grep -o -e '-I[^ ]*' | sed 's/-I/-isystem /' | tr '\n' ' ')"
@@ -35,7 +35,11 @@ END
 int main() {}
 END
 } >"$work/all.cpp"
-printf '#include <peerbus/peerbus.hpp>\nint main() {}\n' >"$work/usual.cpp"
+# Those that a program may include first.
+entries="peerbus collective moe/exchange compat/deep_ep compat/cann transport/fabric transport/verbs bootstrap/tcp bootstrap/mpi topology/machine"
+for entry in $entries; do
+  printf '#include <peerbus/%s.hpp>\nint main() {}\n' "$entry" >"$work/${entry//\//_}.cpp"
+done
 # With the members of templates, too.
 cat "$work/list" tests/support/analysed_instances.txt >"$work/instances.cpp"
 
@@ -44,7 +48,7 @@ one() {
   local name=$1 expected=$2 output status started=$SECONDS
   shift 2
   if ! command -v "$1" >/dev/null; then
-    echo "left out      $name: there is no $1"
+    echo "left out: $name: there is no $1"
     return 0
   fi
   output=$("$@" -fsyntax-only 2>&1)
@@ -63,13 +67,18 @@ export -f one
 # add <name> <text of the error, or -> <command>...: a line for xargs
 add() { printf '%q ' "$@"; echo; }
 all() { add "$1" - "${@:2}" $others -I include "$work/all.cpp"; }
-refused() { add "$1" "$2" "${@:3}" -Wfatal-errors -I include "$work/usual.cpp"; }
+refused() {
+  local entry
+  for entry in $entries; do
+    add "$1, $entry.hpp" "$2" "${@:3}" -Wfatal-errors $others -I include "$work/${entry//\//_}.cpp"
+  done
+}
 {
-  add "g++, C++20, optimised, warnings, in templates too, names of a program" - g++ -std=c++20 -O2 $warnings $of_gnu \
+  add "g++, C++20, optimised, warnings, in templates too, names of a program" - g++ -std=c++20 -O2 -D_GLIBCXX_ASSERTIONS $warnings $of_gnu \
     -include tests/package/consumer/names.hpp $others -I include "$work/instances.cpp"
   all "g++, C++23, no run-time types, debug containers" g++ -std=c++23 -fno-rtti -D_GLIBCXX_DEBUG -D_GLIBCXX_DEBUG_PEDANTIC
-  all "g++, C++20 with extensions, unsigned char, debug containers, macros of others" g++ -std=gnu++20 -funsigned-char \
-    -D_GLIBCXX_DEBUG -D_GLIBCXX_DEBUG_PEDANTIC -include tests/compile_modes.cpp -include "$work/macros.hpp"
+  all "g++, C++20 with extensions, unsigned char, debug containers, old strings, macros of others" \
+    g++ -std=gnu++20 -funsigned-char -D_GLIBCXX_USE_CXX11_ABI=0 -D_GLIBCXX_CONCEPT_CHECKS -D_GLIBCXX_DEBUG -D_GLIBCXX_DEBUG_PEDANTIC -include tests/compile_modes.cpp -include "$work/macros.hpp"
   all "clang++-14, C++20, warnings, no run-time types" clang++-14 -std=c++20 -fno-rtti $warnings
   all "clang++-22, C++26, libstdc++, warnings" clang++-22 -std=c++26 $warnings
   # Boost.Context 1.74 wants std::result_of.

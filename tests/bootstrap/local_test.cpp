@@ -427,6 +427,7 @@ TEST_CASE("run_local: too few processes end it with an error and no process left
           const auto caught = error_of([] { (void)run_local(64, [](bootstrap&) { ::pause(); }); });
           require(caught.code() == errc::system, caught.what());
           require(contains(caught.what(), "starting the process of rank"), caught.what());
+          require(contains(caught.what(), "of 64 (see `ulimit -u`, and pids.max"), caught.what());
           return belongings{}.no_children ? 0 : 1;
         }) == 0);
 }

@@ -223,16 +223,17 @@ TEST_CASE("dispatch: shapes that cannot be, on all ranks alike") {
     refused({"hidden is 12,", "16 bytes"}, hidden(12, false));
     refused({"hidden is 129,", "16 bytes"}, hidden(129, false));
     refused({"hidden is 0"}, hidden(0, false));
-    refused({"max_tokens is 0"}, [](auto& args) { args.num_max_dispatch_tokens_per_rank = 0; });
-    refused({"experts is 0"}, [](auto& args) { args.num_experts = 0; });
-    refused({"top_k is 5", "experts, 4"},
+    refused({"num_max_dispatch_tokens_per_rank is 0"},
+            [](auto& args) { args.num_max_dispatch_tokens_per_rank = 0; });
+    refused({"num_experts is 0"}, [](auto& args) { args.num_experts = 0; });
+    refused({"topk_idx has 5 experts for each token", "num_experts, 4"},
             [&](auto& args) { args.topk_idx = {ids.data(), dtype::int64, {4, 5}}; });
-    refused({"top_k is 33", "1 to 32"}, [&](auto& args) {
+    refused({"topk_idx has 33 experts for each token", "1 to 32"}, [&](auto& args) {
       args.topk_idx = {ids.data(), dtype::int64, {4, 33}};
       args.num_experts = 64;
       args.cumulative_local_expert_recv_stats = {};
     });
-    refused({"top_k is 0"},
+    refused({"topk_idx has 0 experts for each token"},
             [&](auto& args) { args.topk_idx = {ids.data(), dtype::int64, {4, 0}}; });
   });
 }

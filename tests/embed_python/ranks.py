@@ -152,5 +152,5 @@ def main(names):
         result = unittest.main(module="__main__", exit=False).result
         reasons = [reason for _, reason in result.skipped]
         for reason in sorted(set(reasons)):
-            print(f"skipped {reasons.count(reason)} of {result.testsRun} tests: {reason}")
+            print(f"not tested: {reasons.count(reason)} of {result.testsRun} tests: {reason}")
         sys.exit(not result.wasSuccessful())

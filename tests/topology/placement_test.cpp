@@ -84,7 +84,7 @@ TEST_CASE("a bound part of a memory file is bound for all who map it") {
   REQUIRE_FALSE(where.cpus().empty());
   const std::uint32_t node = where.cpus().front().node;
   if (node == peerbus::topology::unknown) {
-    MESSAGE("skipped: this machine shows no NUMA node");
+    MESSAGE("not tested: this machine shows no NUMA node");
     return;
   }
   constexpr std::size_t bytes = std::size_t{4} << 20;
@@ -94,7 +94,7 @@ TEST_CASE("a bound part of a memory file is bound for all who map it") {
   const auto before = policy_at(peer.data() + bytes / 2);
   const auto problem = peerbus::topology::bind_memory(where, {owner.data(), owner.size()}, node);
   if (!before || problem) {
-    MESSAGE("skipped: the system does not let memory be bound: " << problem.value_or("unknown"));
+    MESSAGE("not tested: the system does not let memory be bound: " << problem.value_or("unknown"));
     return;
   }
   CHECK_FALSE(prefers(*before, node));
@@ -148,7 +148,7 @@ TEST_CASE("ranks get a core each, or are told that there are too few") {
 TEST_CASE("ranks that a launcher has placed stay there") {
   const auto usable = peerbus::usable_core_numbers();
   if (usable.size() < 2) {
-    MESSAGE("skipped: one cpu");
+    MESSAGE("not tested: one cpu");
     return;
   }
   CHECK(peerbus::run_local(2, [&](bootstrap& boot) {
@@ -184,7 +184,7 @@ TEST_CASE("on another machine the plan is made and nothing done") {
 TEST_CASE("windows lie on their rank's node, and where that fails they work all the same") {
   const auto usable = peerbus::usable_core_numbers();
   if (usable.size() < 2 || usable[0] != 0 || usable[1] != 1) {
-    MESSAGE("skipped: cpus 0 and 1 are not there for this process");
+    MESSAGE("not tested: cpus 0 and 1 are not there for this process");
     return;
   }
   CHECK(peerbus::run_local(2, [](bootstrap& boot) {
@@ -214,7 +214,7 @@ TEST_CASE("windows lie on their rank's node, and where that fails they work all 
 
 TEST_CASE("on several nodes, pages that a peer touches first lie on their owner's node") {
   if (machine::here().nodes() == 1 || peerbus::usable_cores() < 2) {
-    MESSAGE("skipped: one node or one cpu");
+    MESSAGE("not tested: one node or one cpu");
     return;
   }
   CHECK(peerbus::run_local(2, [](bootstrap& boot) {
@@ -238,7 +238,7 @@ TEST_CASE("on several nodes, pages that a peer touches first lie on their owner'
 
 TEST_CASE("one node: memory is left alone, and the report says so for every rank") {
   if (machine::here().nodes() != 1) {
-    MESSAGE("skipped: several nodes");
+    MESSAGE("not tested: several nodes");
     return;
   }
   CHECK(peerbus::run_local(3, [](bootstrap& boot) {

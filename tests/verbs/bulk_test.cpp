@@ -92,7 +92,7 @@ using mixed = over<with_bulk<tiny, 2>>;
 
 #define NEED_DEVICES(count)                                                  \
   if (!verbs_test::have_devices(count)) {                                    \
-    MESSAGE("NOT TESTED: bulk traffic (it needs the devices of the guest)"); \
+    MESSAGE("not tested: bulk traffic (it needs the devices of the guest)"); \
     return;                                                                  \
   }
 

@@ -178,7 +178,7 @@ TEST_CASE("a queue pair in the error state") {
 
 TEST_CASE("a link that goes down, and comes up again") {
   if (!verbs_test::have_devices(2)) {
-    MESSAGE("NOT TESTED: a link that goes down (it needs the guest's two devices)");
+    MESSAGE("not tested: a link that goes down (it needs the guest's two devices)");
     return;
   }
   const test::tally told;

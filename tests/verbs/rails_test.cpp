@@ -79,7 +79,7 @@ void expect_even(double first, double second, std::string_view what) {
 
 #define NEED_DEVICES(count)                                                           \
   if (!verbs_test::have_devices(count)) {                                             \
-    MESSAGE("NOT TESTED: several devices in one rank (it needs those of the guest)"); \
+    MESSAGE("not tested: several devices in one rank (it needs those of the guest)"); \
     return;                                                                           \
   }
 

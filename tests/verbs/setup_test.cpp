@@ -185,7 +185,7 @@ TEST_CASE("what a process takes, it gives back") {
 
 TEST_CASE("no active port") {
   if (std::system("ip link show v0 >/dev/null 2>&1") != 0) {
-    MESSAGE("NOT TESTED: a port that is down (it needs the guest's device)");
+    MESSAGE("not tested: a port that is down (it needs the guest's device)");
     return;
   }
   verbs_test::shell("ip link set v0 down");

@@ -207,7 +207,10 @@ PEERBUS_INLINE int run_processes(std::size_t n, rank_body body, const run_option
       leaf_end = std::move(own_end);
     }
     const pid_t pid = ::fork();
-    if (pid < 0) throw system_failure(concat("starting the process of ", rank, " of ", n), errno);
+    if (const int number = errno; pid < 0)
+      throw system_failure(concat("starting the process of ", rank, " of ", n,
+                                  number == EAGAIN ? limits_of_processes : ""),
+                           number);
     if (pid == 0) {
       die_with_parent(parent);
       ranks.forget();

@@ -42,7 +42,8 @@ PEERBUS_INLINE int run_as_threads(std::size_t n, rank_body body) {
     for (std::size_t i = started; i < n; ++i) boots[i]->members()->announce(rank_state::failed);
     world->wake();
     for (std::thread& thread : threads) thread.join();
-    throw error{errc::system, concat("starting thread ", started, " of ", n, ": ", caught.what())};
+    throw error{errc::system, concat("starting thread ", started, " of ", n, limits_of_processes,
+                                     ": ", caught.what())};
   }
   for (std::thread& thread : threads) thread.join();
   return *std::max_element(statuses.begin(), statuses.end());

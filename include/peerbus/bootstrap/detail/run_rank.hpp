@@ -68,6 +68,10 @@ inline int run_rank(rank_body body, bootstrap& boot) noexcept {
 /// The most ranks that a call of this process starts.
 inline constexpr std::size_t most_started_ranks = 65535;
 
+/// What limits the processes and threads of a user, for messages.
+inline constexpr std::string_view limits_of_processes =
+    " (see `ulimit -u`, and pids.max of the cgroup)";
+
 /// Checks a number of ranks given to `function`.
 /// Throws: `error` invalid_argument if `n` is 0 or above `most_started_ranks`.
 inline void refuse_bad_world(std::size_t n, std::string_view function) {

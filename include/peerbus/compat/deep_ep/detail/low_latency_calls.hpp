@@ -134,12 +134,19 @@ class low_latency_calls {
                  {{dtype::int64, dtype::int32}, {args.x.size(0), any}});
     require_form_if_given({call, "topk_weights"}, args.topk_weights,
                           {{dtype::float32}, {args.x.size(0), args.topk_idx.size(1)}});
-    const argument rows{call, "x"};
     const std::size_t most = args.num_max_dispatch_tokens_per_rank;
-    rows.require(most == 0 || args.x.size(0) <= most, "has ", args.x.size(0),
+    const argument bound{call, "num_max_dispatch_tokens_per_rank"};
+    bound.require(most != 0, "is 0, expected at least 1");
+    const argument rows{call, "x"};
+    rows.require(args.x.size(0) <= most, "has ", args.x.size(0),
                  " tokens, expected at most num_max_dispatch_tokens_per_rank, ", most);
     const argument experts{call, "num_experts"};
     experts.require(args.num_experts != 0, "is 0, expected at least 1");
+    const argument choices{call, "topk_idx"};
+    const std::size_t num_topk = args.topk_idx.size(1);
+    choices.require(num_topk != 0 && num_topk <= std::min(moe::max_top_k, args.num_experts), "has ",
+                    num_topk, " experts for each token, expected 1 to ", moe::max_top_k,
+                    ", at most num_experts, ", args.num_experts);
     const argument scales{call, "use_ue8m0"};
     scales.require(!args.use_ue8m0 || (args.use_fp8 && args.round_scale),
                    "is true, expected use_fp8 and round_scale with it");
