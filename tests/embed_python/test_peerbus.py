@@ -925,6 +925,24 @@ def interrupted_making():
     interrupt_making(comm, "subgroup", lambda part: part.subgroup([0, 1]))
 
 
+def interrupted_meeting():
+    """A rank that waits for another one, which does not come, takes signals; and what it makes after all
+    is nobody's."""
+    place = {"size": 2, "port": 30000 + os.getpid() % 10000, "job": "interrupted"}
+    threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+    began = time.monotonic()
+    raises(KeyboardInterrupt, "", peerbus.Communicator, 0, **place, meet_timeout=60)
+    assert time.monotonic() - began < 30
+    raises(peerbus.TimedOut, "", peerbus.Communicator, 0, size=2, port=place["port"], job="nobody comes",
+           meet_timeout=0.1)
+    child = os.fork()
+    if child == 0:  # The other rank comes, and finds nobody who serves.
+        comm = peerbus.Communicator(1, **place, meet_timeout=20)
+        raises(peerbus.PeerDead, "rank 0", comm.barrier)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def interrupt_making(comm, name, make):
     done = os.path.join(os.environ["TEST_FOLDER"], "done_" + name)
     if comm.rank == 1:
@@ -1468,6 +1486,7 @@ class Tests(unittest.TestCase):
     def test_interrupted(self):
         run(1, interrupted)
         run(1, interrupted_with_others)
+        run(1, interrupted_meeting)
         run(2, interrupted_within)
         run(1, interrupted_twice)
         run(2, interrupted_making)

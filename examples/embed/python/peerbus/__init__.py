@@ -128,7 +128,7 @@ class Communicator(c.Object, Collectives):
             handle = Meeting(rank, size, gather, address or own_address(), host).communicator(options)
         elif rank is None:
             _refuse_unused("without a rank and a size", job=job, **unused)
-            handle = c.make("comm", c.lib.peerbus_comm_from_environment, ctypes.byref(options))
+            handle = c.make_by_meeting(c.lib.peerbus_comm_from_environment, ctypes.byref(options))
         elif all_gather is not None:
             _refuse_unused("with all_gather", job=job, port=port or None, secret=secret)
             handle = Meeting(rank, size, all_gather, address or own_address(),
@@ -137,10 +137,10 @@ class Communicator(c.Object, Collectives):
             place = c.Place(rank=rank, size=size, port=port, job=c.text(job), address=c.text(address),
                             secret=c.text(secret), host=c.text(host))
             if present is None:
-                handle = c.make("comm", c.lib.peerbus_comm_at, ctypes.byref(place), ctypes.byref(options))
+                handle = c.make_by_meeting(c.lib.peerbus_comm_at, ctypes.byref(place), ctypes.byref(options))
             else:
-                handle = c.make("comm", c.lib.peerbus_comm_with_vacancies, ctypes.byref(place),
-                                _ranks(present, "present"), len(present), ctypes.byref(options))
+                handle = c.make_by_meeting(c.lib.peerbus_comm_with_vacancies, ctypes.byref(place),
+                                           _ranks(present, "present"), len(present), ctypes.byref(options))
         self._adopt(handle)
         if trace is not None:
             path = os.fsencode(trace)
@@ -275,7 +275,7 @@ class Communicator(c.Object, Collectives):
                         secret=c.text(secret), host=c.text(host))
         options = c.CommOptions(timeout_ns=c.nanoseconds(timeout), meet_timeout_ns=c.nanoseconds(meet_timeout),
                                 transport=c.place("transport", transport, TRANSPORTS))
-        return cls._of(c.make("comm", c.lib.peerbus_comm_join, ctypes.byref(place), ctypes.byref(options)))
+        return cls._of(c.make_by_meeting(c.lib.peerbus_comm_join, ctypes.byref(place), ctypes.byref(options)))
 
     def admit(self, port=0, job=None, timeout=None, *, address=None):
         """If processes wait in `join` at this place, returns a communicator of the ranks of the view and of

@@ -177,3 +177,42 @@ def make(kind, create, *arguments):
     handle = c_void_p()
     check(create(*arguments, ctypes.byref(handle)))
     return handle
+
+
+def make_by_meeting(create, *arguments):
+    """Returns the communicator that `create(arguments..., &handle)` sets. The library calls no signal handler
+    while ranks meet, so they do in a thread, and a handler that raises ends the wait for it. The attempt
+    then goes on by itself until its limit, and what it makes is destroyed."""
+    if threading.current_thread() is not threading.main_thread():  # It gets no signals.
+        return make("comm", create, *arguments)
+    results = []
+    given_up = threading.Event()
+    lock = threading.Lock()
+
+    def meet():
+        try:
+            result = make("comm", create, *arguments)
+        except BaseException as problem:
+            result = problem
+        with lock:
+            if not given_up.is_set() or isinstance(result, BaseException):
+                results.append(result)
+                return
+        lib.peerbus_comm_destroy(ctypes.byref(result))
+
+    thread = threading.Thread(target=meet, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.05)
+    except BaseException:
+        with lock:
+            given_up.set()
+        for result in results:
+            if not isinstance(result, BaseException):
+                lib.peerbus_comm_destroy(ctypes.byref(result))
+        raise
+    if isinstance(results[0], BaseException):
+        raise results[0]
+    return results[0]
+
