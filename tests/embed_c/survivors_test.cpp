@@ -30,6 +30,35 @@ using test::expect_equal;
 
 constexpr std::size_t hidden = 64;
 
+/// A team and channels of four ranks, of which rank 0 is gone, go on.
+void check_collectives_go_on(std::uint64_t rank, peerbus_team* team, peerbus_channels* channels) {
+  const auto own = static_cast<float>(rank);
+  float sum = 0;
+  const auto add = [&] {
+    return peerbus_all_reduce(team, &own, &sum, 1, PEERBUS_DTYPE_F32, PEERBUS_SUM, 0);
+  };
+  const std::uint64_t after = 1 + rank % 3;
+  const std::uint64_t before = 1 + (rank + 1) % 3;
+  float got = 0;
+  const std::array<peerbus_transfer, 2> both{
+      peerbus_transfer{1, PEERBUS_DTYPE_F32, after, 1, &own, nullptr},
+      peerbus_transfer{0, PEERBUS_DTYPE_F32, before, 1, nullptr, &got}};
+  const auto pass_on = [&] {
+    return peerbus_batch_send_recv(channels, both.data(), both.size(), 0);
+  };
+  fails(add(), PEERBUS_VIEW_CHANGED, "view 1 of 3 ranks");
+  ok(peerbus_team_resume(team, 0), "resume of the team");
+  fails(peerbus_team_resume(team, 0), PEERBUS_INVALID_ARGUMENT, "view 1");
+  expect_equal(peerbus_team_rank(team), rank - 1, "rank in the team");
+  expect_equal(peerbus_team_size(team), std::uint64_t{3}, "ranks of the team");
+  ok(add(), "all_reduce");
+  expect_equal(sum, 6.0F, "sum of those who are left");
+  fails(pass_on(), PEERBUS_VIEW_CHANGED, "view 1 of 3 ranks");
+  ok(peerbus_channels_resume(channels, 0), "resume of the channels");
+  ok(pass_on(), "batch_send_recv");
+  expect_equal(got, static_cast<float>(before), "the message of the rank before");
+}
+
 /// Four ranks, of which the first is killed after a dispatch.
 void go_on(peerbus_comm* comm) {
   const std::uint64_t rank = peerbus_comm_rank(comm);
@@ -72,6 +101,10 @@ void go_on(peerbus_comm* comm) {
   const auto expect_sum = [&](float wanted) {
     for (const bf16 value : out) expect_equal(static_cast<float>(value), wanted, "a sum");
   };
+  peerbus_team* team = nullptr;
+  ok(peerbus_team_create(comm, nullptr, 0, &team), "team");
+  peerbus_channels* channels = nullptr;
+  ok(peerbus_channels_create(comm, nullptr, 0, &channels), "channels");
   dispatch();
   ok(peerbus_comm_barrier(comm, 0), "barrier");
   fails(peerbus_comm_continue_without(comm, &rank, 1, 0), PEERBUS_INVALID_ARGUMENT, "other ranks");
@@ -109,6 +142,9 @@ void go_on(peerbus_comm* comm) {
   ok(peerbus_combine(exchange, received.ticket, &sum), "combine");
   expect_sum(4.0F);
   ok(peerbus_comm_barrier(comm, 0), "barrier");
+  check_collectives_go_on(rank, team, channels);
+  peerbus_team_destroy(&team);
+  peerbus_channels_destroy(&channels);
   peerbus_comm* rest = nullptr;
   ok(peerbus_comm_survivors(comm, nullptr, &rest), "survivors");
   expect_equal(peerbus_comm_size(rest), std::uint64_t{3}, "survivors");
@@ -298,6 +334,10 @@ TEST_CASE("ranks of C go on without one that was killed") {
         }) == 128 + SIGKILL);
   CHECK(ended.count() == 3);
   CHECK(peerbus_comm_view(nullptr) == 0);
+  CHECK(peerbus_team_rank(nullptr) == 0);
+  CHECK(peerbus_team_size(nullptr) == 0);
+  CHECK(peerbus_team_resume(nullptr, 0) == PEERBUS_INVALID_ARGUMENT);
+  CHECK(peerbus_channels_resume(nullptr, 0) == PEERBUS_INVALID_ARGUMENT);
   CHECK(peerbus_comm_is_member(nullptr, 0) == 0);
   CHECK(peerbus_comm_rank_state(nullptr, 0) == -1);
   CHECK(peerbus_comm_last_seen(nullptr, 0, nullptr) == PEERBUS_INVALID_ARGUMENT);

@@ -52,6 +52,7 @@ def by_exchange():
 
     check(exchange.combine(dispatch(), len(x)))
     received = dispatch()
+    team, channels, window = comm.team(), comm.channels(), comm.window(64)
     comm.barrier()
     own = comm.last_seen(comm.rank)
     if comm.rank == 2:
@@ -66,6 +67,7 @@ def by_exchange():
     assert view == (1, (0, 1, 3))
     raises(peerbus.ViewChanged, "view 1 of 3 ranks", exchange.dispatch, x, ids, weights)
     raises(peerbus.ViewChanged, "survivors", comm.all_reduce, numpy.ones(4, numpy.float32))
+    check_collectives_go_on(comm, team, window, channels, view.members)
     raises(ValueError, "lost", exchange.resume, "found")
     assert exchange.resume() == (2, 1) and exchange.awaits_combine(received)
     check(exchange.combine(received, len(x)))
@@ -75,6 +77,28 @@ def by_exchange():
     assert (rest.rank, rest.size) == ((0, 1, 3).index(comm.rank), 3)
     assert (rest.all_reduce(numpy.full(4, rest.rank, numpy.float32)) == 3).all()
     rest.barrier()
+
+
+def check_collectives_go_on(comm, team, window, channels, members):
+    inside = team.in_window(window)
+    x = window.part(comm.rank)[:8].view(numpy.float32)
+    x[:] = comm.rank
+    own = numpy.full(2, comm.rank, numpy.float32)
+    for held, operation in ((team, team.all_gather), (channels, lambda x: channels.send(x, 0))):
+        raises(peerbus.ViewChanged, "view 1 of 3 ranks", operation, own)
+        held.resume()
+        raises(peerbus.InvalidArgument, "view 1", held.resume)
+    assert (team.rank, team.size) == (inside.rank, inside.size) == (members.index(comm.rank), 3)
+    assert (team.all_gather(own) == numpy.array(members)[:, None]).all()
+    assert (inside.all_gather(x[:2]) == numpy.array(members)[:, None]).all()
+    raises(peerbus.InvalidArgument, "root", team.broadcast, own, 3)
+    # Channels name ranks as the communicator does.
+    after = members[(team.rank + 1) % 3]
+    before = members[(team.rank + 2) % 3]
+    got = numpy.empty_like(own)
+    channels.batch_send_recv([(own, after)], [(got, before)])
+    assert (got == before).all()
+    raises(peerbus.Error, "rank 2", channels.send, own, 2)
 
 
 def by_replicas():

@@ -126,6 +126,11 @@ peerbus_code peerbus_channels_create(peerbus_comm* comm, const peerbus_channel_o
   });
 }
 
+peerbus_code peerbus_channels_resume(peerbus_channels* channels, int64_t timeout_ns) {
+  return guarded(
+      [&] { usable(channels, "channels object").kept->pairs.resume(deadline_of(timeout_ns)); });
+}
+
 void peerbus_channels_destroy(peerbus_channels** channels) { destroy(channels); }
 
 peerbus_code peerbus_send(peerbus_channels* channels, const void* input, uint64_t count,

@@ -102,6 +102,18 @@ peerbus_code peerbus_team_algorithm(peerbus_team* team, int32_t operation, uint6
   });
 }
 
+peerbus_code peerbus_team_resume(peerbus_team* team, int64_t timeout_ns) {
+  return guarded([&] { usable(team, "team").ranks.resume(deadline_of(timeout_ns)); });
+}
+
+uint64_t peerbus_team_rank(const peerbus_team* team) {
+  return team == nullptr ? 0 : team->ranks.rank().index();
+}
+
+uint64_t peerbus_team_size(const peerbus_team* team) {
+  return team == nullptr ? 0 : team->ranks.size();
+}
+
 void peerbus_team_destroy(peerbus_team** team) { destroy(team); }
 
 peerbus_code peerbus_broadcast(peerbus_team* team, void* data, uint64_t count, peerbus_dtype dtype,

@@ -240,10 +240,11 @@ class Communicator(c.Object, Collectives):
         is under way. Ranks of several hosts must be a mesh (PEERBUS_MESH=1), and serve on by `survivors`
         alone. Raises `Unreachable` if so many ranks are out of reach, and may live, that too few are left.
 
-        Afterwards the barrier, windows, and exchanges that are resumed (`Exchange.resume`) work, new
-        windows and exchanges can be made, and low-latency calls of a `deep_ep.Buffer` with
-        `enable_shrink` go on by themselves. Collectives, teams, channels and other buffers raise
-        `ViewChanged`: make them from `survivors`. Raises `TimedOut` if a living rank does not call."""
+        Afterwards the barrier, windows, and exchanges, teams and channels that are resumed
+        (`Exchange.resume`, `Team.resume`, `Channels.resume`) work, new windows and exchanges can be made, and
+        low-latency calls of a `deep_ep.Buffer` with `enable_shrink` go on by themselves. Other buffers,
+        collectives of the communicator itself, and what is not resumed raise `ViewChanged`: make them from
+        `survivors`. Raises `TimedOut` if a living rank does not call."""
         c.check(c.lib.peerbus_comm_continue(self, c.nanoseconds(timeout)))
         return self.view
 

@@ -29,6 +29,12 @@ class Channels(c.Object):
         super().__init__("channels", c.make("channels", c.lib.peerbus_channels_create, comm,
                                             ctypes.byref(options), c.nanoseconds(timeout)))
 
+    def resume(self, timeout=None):
+        """Goes on in the present view of the communicator, when `continue_without_the_dead` has returned.
+        Collective among the ranks of the view, which keep their numbers. Messages with ranks that are gone are
+        refused, and those that were under way are given up. Raises `PeerDead` as `Team.resume`."""
+        c.check(c.lib.peerbus_channels_resume(self, c.nanoseconds(timeout)))
+
     def send(self, x, peer, timeout=None):
         """Sends `x` to rank `peer`. An `x` with gaps is copied first."""
         self._send(self, x, peer, timeout)

@@ -362,7 +362,7 @@ class Team(c.Object, Collectives):
 
     def __init__(self, comm, scratch_bytes=0, one_shot_bytes=0, window_bytes=0, timeout=None,
                  algorithm="automatic", costs=None, may_reorder=False):
-        self.rank, self.size = comm.rank, comm.size
+        self._seat = [comm.rank, comm.size]  # That of all handles.
         # A name that there is not is refused by the library, on all ranks.
         number = ALGORITHMS.index(algorithm) if algorithm in ALGORITHMS else len(ALGORITHMS)
         options = c.TeamOptions(scratch_bytes=c.number(scratch_bytes, "scratch_bytes"),
@@ -377,9 +377,28 @@ class Team(c.Object, Collectives):
     @classmethod
     def _of_window(cls, team, window):
         made = cls.__new__(cls)
-        made.rank, made.size = team.rank, team.size
+        made._seat = team._seat
         c.Object.__init__(made, "team", c.make("team", c.lib.peerbus_team_in_window, team, window))
         return made
+
+    @property
+    def rank(self):
+        """The number of this process among the ranks of the team."""
+        return self._seat[0]
+
+    @property
+    def size(self):
+        """The number of ranks."""
+        return self._seat[1]
+
+    def resume(self, timeout=None):
+        """Goes on in the present view of the communicator, with all handles of the team, when
+        `continue_without_the_dead` has returned. Collective among the ranks of the view, which number
+        themselves anew in their order: `rank`, `size`, roots and rows of results are then theirs. Operations
+        that were under way are given up. Raises `PeerDead` on all that live if another rank has ended: they
+        do both again."""
+        c.check(c.lib.peerbus_team_resume(self, c.nanoseconds(timeout)))
+        self._seat[:] = c.lib.peerbus_team_rank(self), c.lib.peerbus_team_size(self)
 
     def _team(self):
         return self

@@ -63,6 +63,15 @@ PEERBUS_API peerbus_code peerbus_channels_create(peerbus_comm *comm,
                                                  const peerbus_channel_options *options,
                                                  int64_t timeout_ns, peerbus_channels **channels);
 
+/**
+ * Goes on in the present view of the communicator, in the memory that the channels have, with all their
+ * handles. The ranks of the view call it when `peerbus_comm_continue` has returned. Ranks keep their
+ * numbers, and messages with ranks that are gone are refused. Messages that were under way are given up,
+ * also those between their halves.
+ * Errors: as `peerbus_team_resume`.
+ */
+PEERBUS_API peerbus_code peerbus_channels_resume(peerbus_channels *channels, int64_t timeout_ns);
+
 /** Destroys `*channels` and sets it to NULL. Not collective. Does nothing if `channels` or `*channels`
  * is NULL. */
 PEERBUS_API void peerbus_channels_destroy(peerbus_channels **channels);

@@ -210,9 +210,10 @@ PEERBUS_API peerbus_code peerbus_comm_write_trace(peerbus_comm *comm, const char
  * die meanwhile. No other call with `comm`, or what was made from it, is under way. If no rank is gone,
  * nothing happens.
  *
- * Afterwards the barrier, windows, and exchanges that are resumed (`peerbus_exchange_resume`) work, and
- * windows and exchanges can be made. Low-latency calls of buffers with `enable_shrink` go on by
- * themselves. Teams, channels and other buffers return PEERBUS_VIEW_CHANGED: make them anew with
+ * Afterwards the barrier, windows, and exchanges, teams and channels that are resumed
+ * (`peerbus_exchange_resume`, `peerbus_team_resume`, `peerbus_channels_resume`) work, and windows and
+ * exchanges can be made. Low-latency calls of buffers with `enable_shrink` go on by themselves. Other
+ * buffers, and teams and channels that are not resumed, return PEERBUS_VIEW_CHANGED: make them anew with
  * `peerbus_comm_survivors`.
  *
  * Between hosts, ranks of a mesh (`peerbus_comm_with_vacancies` with a secret, PEERBUS_MESH) agree by

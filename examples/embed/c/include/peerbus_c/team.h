@@ -131,6 +131,22 @@ PEERBUS_API peerbus_code peerbus_team_algorithm(peerbus_team *team, int32_t oper
                                                 uint64_t bytes, uint32_t may_reorder,
                                                 int32_t *algorithm);
 
+/**
+ * Goes on in the present view of the communicator, in the memory that the team has, with all its handles.
+ * The ranks of the view call it when `peerbus_comm_continue` has returned, and number themselves anew in
+ * their order: `peerbus_team_rank`, `peerbus_team_size`, roots and the parts of operands are then theirs.
+ * Operations that were under way are given up, also those between their halves.
+ * Errors: PEERBUS_INVALID_ARGUMENT if the team is in this view already; PEERBUS_POISONED if the
+ * communicator has not gone on; PEERBUS_PEER_DEAD on all ranks that live, which continue and resume once
+ * more; PEERBUS_TIMED_OUT; PEERBUS_VIEW_CHANGED.
+ */
+PEERBUS_API peerbus_code peerbus_team_resume(peerbus_team *team, int64_t timeout_ns);
+/** Returns the number of the caller in the team, that of its communicator until ranks are gone, or 0 if
+ * `team` is NULL. */
+PEERBUS_API uint64_t peerbus_team_rank(const peerbus_team *team);
+/** Returns the number of ranks of the team, or 0 if `team` is NULL. */
+PEERBUS_API uint64_t peerbus_team_size(const peerbus_team *team);
+
 /** Destroys `*team` and sets it to NULL. Not collective. Does nothing if `team` or `*team` is NULL. */
 PEERBUS_API void peerbus_team_destroy(peerbus_team **team);
 
