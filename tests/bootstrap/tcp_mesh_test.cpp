@@ -157,6 +157,37 @@ TEST_CASE("mesh: a rank that is stopped runs") {
   CHECK(statuses == std::vector{0, 0, 128 + SIGKILL});
 }
 
+TEST_CASE("mesh: ranks tell what they wait for, once that takes long") {
+  const time_limit limit;
+  const auto statuses = run_mesh(3, [&](tcp_bootstrap& boot) {
+    const auto& members = boot.members();
+    (void)boot.allgather({}, patience(), "first");
+    if (boot.rank() != rank_id{2}) {
+      (void)boot.allgather({}, patience(), "second");
+      return;
+    }
+    require(!members->last_seen(rank_id{0}), "nothing of a wait that was short");
+    wait_for(
+        [&] {
+          (void)members->first_failed();  // It looks.
+          return members->last_seen(rank_id{0}) && members->last_seen(rank_id{1});
+        },
+        "what the others wait for");
+    for (const rank_id peer : {rank_id{0}, rank_id{1}}) {
+      const auto seen = *members->last_seen(peer);
+      require(seen.wait.operation == peerbus::group_operation::allgather && !seen.is_over &&
+                  seen.since >= 200ms && seen.heard <= seen.since,
+              "a wait of 200 ms or more");
+      require(contains(members->describe_last_seen(peer), "ago, waiting in allgather"),
+              members->describe_last_seen(peer));
+    }
+    const auto own = members->last_seen(rank_id{2});
+    require(own && own->is_over, "what this rank did last");
+    (void)boot.allgather({}, patience(), "second");
+  });
+  CHECK(statuses == std::vector{0, 0, 0});
+}
+
 TEST_CASE("mesh: messages of a rank come in order, and before its end") {
   const time_limit limit;
   constexpr std::uint64_t count = 500;

@@ -20,6 +20,8 @@
 
 #include <doctest/doctest.h>
 
+#include <peerbus/bootstrap/activity.hpp>
+#include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/communicator.hpp>
@@ -174,6 +176,7 @@ TEST_CASE("at any moment, also while the others go on") {
 TEST_CASE("a rank that is stopped is not dead: a deadline ends the wait, and names it") {
   const test::time_limit limit;
   const test::shared<std::atomic<int>> stopped;
+  const test::shared<std::atomic<int>> given_up;
   const test::shared<std::atomic<int>> told;
   const auto statuses = run(4, 2, over_planes, [&](std::unique_ptr<server> now) {
     const std::size_t me = now->comm.rank().index();
@@ -187,12 +190,18 @@ TEST_CASE("a rank that is stopped is not dead: a deadline ends the wait, and nam
     test::expect_error(errc::peer_dead, {"rank 3 "}, [&] {
       for (;;) now->comm.barrier();
     });
+    // By now each has told that it waits, but the one that is stopped.
     test::expect_error(errc::timed_out, {"rank 2 runs", "has not called"}, [&] {
-      now->comm.continue_without_the_dead(peerbus::deadline::after(std::chrono::milliseconds{300}));
+      now->comm.continue_without_the_dead(peerbus::deadline::after(std::chrono::seconds{1}));
     });
+    const auto other = now->boot->members()->last_seen(rank_id{1 - me});
+    test::expect(other && other->wait.operation == peerbus::group_operation::view_change,
+                 "what the other one waits for");
     for (const std::size_t bad : {me, std::size_t{4}})
       test::expect_error(errc::invalid_argument, {"expected other ranks below 4"},
                          [&] { now->comm.continue_without(std::vector{rank_id{bad}}); });
+    ++*given_up;
+    while (given_up->load() < 2) std::this_thread::yield();
     if (me == 1) now->comm.continue_without(std::vector{rank_id{2}});  // It says so for all.
     go_on(now, served_by(over_planes), [](at) {});
     test::expect_equal(now->comm.size(), 2U, "ranks");

@@ -130,6 +130,16 @@ class alignas(cache_line_bytes) activity_line {
   /// Cost: a store and a clock read.
   void beat() noexcept { heard_.store(now(), std::memory_order_relaxed); }
 
+  /// A wait that goes on, as one host tells another of it.
+  struct notice {
+    std::uint64_t word = 0;  ///< the wait; 0: none goes on
+    ticks age = 0;           ///< how long it has gone on
+  };
+  /// Returns the wait that goes on.
+  [[nodiscard]] notice tell() const noexcept;
+  /// Records what the rank has told from another host, where clocks are others.
+  void hear(const notice& told) noexcept;
+
   /// Returns what the rank was last seen doing; nothing if it has not waited yet.
   [[nodiscard]] std::optional<activity> read() const noexcept;
 

@@ -55,6 +55,19 @@ PEERBUS_INLINE void activity_line::claim() noexcept {
   process_.store(::getpid(), std::memory_order_release);
 }
 
+PEERBUS_INLINE activity_line::notice activity_line::tell() const noexcept {
+  const std::uint64_t latest = latest_.load(std::memory_order_relaxed);
+  if ((latest & waits_bit) == 0) return {};
+  return {latest, std::max<ticks>(now() - since_.load(std::memory_order_relaxed), 0)};
+}
+
+PEERBUS_INLINE void activity_line::hear(const notice& told) noexcept {
+  const ticks present = now();
+  since_.store(present - std::clamp<ticks>(told.age, 0, present), std::memory_order_relaxed);
+  latest_.store(told.word | waits_bit, std::memory_order_relaxed);
+  heard_.store(present, std::memory_order_relaxed);
+}
+
 PEERBUS_ERROR_PATH std::optional<activity> activity_line::read() const noexcept {
   const std::uint64_t latest = latest_.load(std::memory_order_relaxed);
   if (latest == 0) return std::nullopt;

@@ -61,6 +61,8 @@ class membership_source {
 using membership_news [[deprecated("use membership_source")]] = membership_source;
 
 namespace detail {
+class told_activity;
+
 /// The longest list of ranks in a message.
 inline constexpr std::size_t most_listed = 8;
 /// How long the exit of a process may be invisible after it has lost its connections. On a machine
@@ -100,6 +102,10 @@ class membership {
   membership(rank_id rank, std::size_t size, state_word* states,
              const std::shared_ptr<membership_source>& news,
              std::shared_ptr<detail::activity_line> own_line = nullptr);
+
+  /// Lets ranks that share no memory tell each other of their waits by `told`, so that `last_seen`
+  /// knows of them. Before any wait.
+  void tell_activity(std::shared_ptr<detail::told_activity> told);
 
   /// Returns the rank of the caller.
   [[nodiscard]] rank_id rank() const noexcept { return rank_; }
@@ -206,7 +212,8 @@ class membership {
   [[nodiscard]] std::vector<detail::activity_line*> lines_of(std::span<const rank_id> ranks) const;
 
   /// Returns what `rank` was last seen doing. Nothing if it has not waited for others yet, or if it
-  /// shares no memory with this rank, as on another host. Changes by itself, and alters no result.
+  /// shares no memory with this rank, as on another host; of a rank in a mesh over TCP, if it has
+  /// not waited for long. Changes by itself, and alters no result.
   /// Cost: a clock read without a system call.
   [[nodiscard]] std::optional<activity> last_seen(rank_id rank) const noexcept;
 
@@ -261,6 +268,7 @@ class membership {
   std::vector<detail::activity_line*> lines_;         ///< [ranks]; empty if ranks do not share them
   detail::activity_line unshared_;                    ///< that of this rank, if they do not
   std::shared_ptr<detail::activity_line> lent_line_;  ///< the same, given by the caller
+  std::shared_ptr<detail::told_activity> told_;       ///< has `lines_`, if messages bring them
   detail::activity_line* own_line_;
   event_listeners listeners_;
   unique_fd watched_;

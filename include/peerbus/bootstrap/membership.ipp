@@ -15,6 +15,7 @@
 #include <utility>
 
 #include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/detail/told_activity.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/system_error.hpp>
@@ -48,6 +49,12 @@ PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word
   lent_line_ = std::move(own_line);
   own_line_ = lent_line_.get();
   own_line_->claim();
+}
+
+PEERBUS_INLINE void membership::tell_activity(std::shared_ptr<detail::told_activity> told) {
+  lines_ = told->lines();
+  lines_[rank_.index()] = own_line_;
+  told_ = std::move(told);
 }
 
 PEERBUS_INLINE void membership::announce(rank_state state) noexcept {
@@ -174,7 +181,7 @@ PEERBUS_INLINE std::optional<activity> membership::last_seen(rank_id rank) const
 PEERBUS_ERROR_PATH std::string membership::describe_last_seen(rank_id peer) const {
   if (peer.index() >= lines_.size()) return {};
   const auto seen = last_seen(peer);
-  if (!seen) return "not heard yet";
+  if (!seen) return told_ ? "" : "not heard yet";  // It may wait, but not for long.
   return detail::concat("last heard ", detail::describe_span(deadline::saturated(seen->heard)),
                         " ago, ", peerbus::describe(*seen));
 }
@@ -251,6 +258,7 @@ PEERBUS_INLINE void membership::notice_ended() const noexcept {
   if (is_shared && !is_here()) return;
   own_activity().beat();
   if (news_ != nullptr) news_->look();
+  if (told_) told_->tell_if_due(own_activity());
   if (!watched_) return;
   std::array<epoll_event, 16> events;
   for (int count = static_cast<int>(events.size()); count == static_cast<int>(events.size());) {

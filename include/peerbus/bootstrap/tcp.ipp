@@ -34,6 +34,7 @@
 #include <peerbus/bootstrap/detail/tcp_mesh.hpp>
 #include <peerbus/bootstrap/detail/tcp_place.hpp>
 #include <peerbus/bootstrap/detail/tcp_rendezvous.hpp>
+#include <peerbus/bootstrap/detail/told_activity.hpp>
 #include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
@@ -243,6 +244,7 @@ inline void tcp_bootstrap::connect_all(deadline until) {
   agree(*this, "mesh of ranks", {}, detail::postponed(until, grace),
         objection_of("the mesh of ranks",
                      [&] { news_->become_mesh(ours->connect(offers, *members(), until)); }));
+  members()->tell_activity(std::make_shared<detail::told_activity>(news_, size()));
 }
 
 inline std::shared_ptr<bulletin> tcp_bootstrap::messages() const noexcept {

@@ -114,7 +114,8 @@ class communicator : public rank_group {
   ///@{
   /// Goes on without `evicted` too, who may live, be stopped or out of reach: for who decides that
   /// they are out. Then does as `continue_without_the_dead`. All others call this, or that once a
-  /// call of theirs has failed; ranks that are gone may be named again.
+  /// call of theirs has failed, again while it returns the view that they are in. Ranks that are
+  /// gone may be named again.
   ///
   /// Processes that share memory with this one in windows that go on to be used are ended as by
   /// `kill -9`, as they could still write there. Over transports where the ranks only agree, they

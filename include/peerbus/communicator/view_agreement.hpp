@@ -113,8 +113,10 @@ class view_agreement {
   /// lives has told what it has of each that has ended. Returns peer_dead once they have.
   [[nodiscard]] errc await_last_words(rank_id ended, std::uint64_t turn, const group_view& view,
                                       deadline until) noexcept;
-  /// Waits until `word` of `rank` is at least `value`, or a rank outside `gone` has ended.
+  /// Waits until `word` is at least `value`, or of a rank outside `gone` the end is seen or a board
+  /// of another revision than in `revisions`, [ranks].
   [[nodiscard]] errc wait(signal_word& word, std::uint64_t value, const std::vector<bool>& gone,
+                          const std::vector<std::uint64_t>& revisions,
                           deadline until) const noexcept;
 
   static constexpr std::uint64_t never_written = ~std::uint64_t{0};

@@ -68,10 +68,16 @@ PEERBUS_INLINE bool view_agreement::add_ended(std::vector<bool>& gone) noexcept 
 
 PEERBUS_INLINE errc view_agreement::wait(signal_word& word, std::uint64_t value,
                                          const std::vector<bool>& gone,
+                                         const std::vector<std::uint64_t>& revisions,
                                          deadline until) const noexcept {
   return word.wait_at_least(value, until, thresholds_, [&]() noexcept {
-    for (const rank_id rank : all_ranks{gone.size()})
+    for (const rank_id rank : all_ranks{gone.size()}) {
       if (has_ended(rank, gone)) return errc::peer_dead;
+      // Who puts a rank out that lives has a set which nobody else may come to.
+      if (rank != own() && !gone[rank.index()] &&
+          board_of(rank).revised.value() != revisions[rank.index()])
+        return errc::view_changed;
+    }
     return errc::ok;
   });
 }
@@ -124,12 +130,13 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
     // Once all have written the same set, all read the same of whom nobody has seen the end.
     std::vector<bool> doubtful = doubtful_;
     std::optional<rank_id> awaited;
-    std::uint64_t revision = 0;
+    std::vector<std::uint64_t> revisions(gone.size());
     for (const rank_id rank : all_ranks{gone.size()}) {
       // Those who went on without this rank may have left the old group since.
       const bool is_gone = gone[rank.index()];
       if (rank == own() || (is_gone && members_->state(rank) != rank_state::left)) continue;
       const record theirs = read(rank);
+      revisions[rank.index()] = theirs.revision;
       if (!theirs.gone.empty() && theirs.gone[own().index()])
         throw error{errc::view_changed, concat("the other ranks went on without ", own(),
                                                ", which ", rank, " took for gone")};
@@ -138,13 +145,12 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
       for (std::size_t i = 0; i < doubtful.size(); ++i)
         doubtful[i] = doubtful[i] && theirs.doubtful[i];
       number = std::max(number, theirs.view);
-      if (theirs.gone == gone || awaited) continue;
-      awaited = rank;
-      revision = theirs.revision + 1;
+      if (theirs.gone != gone && !awaited) awaited = rank;
     }
     if (has_grown || !is_written) {
       if (gone == present.gone()) {
-        if (wait(board_of(own()).revised, never_written, gone, noticed) == errc::timed_out) {
+        if (wait(board_of(own()).revised, never_written, gone, revisions, noticed) ==
+            errc::timed_out) {
           members_->end_wait(begun);
           return present;
         }
@@ -160,7 +166,9 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
       require_enough(present, next, doubtful);
       return next;
     }
-    if (wait(board_of(*awaited).revised, revision, gone, until) != errc::timed_out) continue;
+    if (wait(board_of(*awaited).revised, revisions[awaited->index()] + 1, gone, revisions, until) !=
+        errc::timed_out)
+      continue;
     std::vector<rank_id> without;
     for (const rank_id rank : all_ranks{gone.size()})
       if (gone[rank.index()] && present.contains(rank)) without.push_back(rank);

@@ -252,7 +252,7 @@ class Communicator(c.Object, Collectives):
         """Does as `continue_without_the_dead`, without `ranks` too, who may live, be stopped or out of reach.
         On one host their processes are ended as by `kill -9`. On several they get errors, and `ViewChanged`
         when they go on; who names one that is out of reach must know that it does not. All others call this,
-        or that once a call of theirs has failed."""
+        or that once a call of theirs has failed, again while it returns the view that they are in."""
         c.check(c.lib.peerbus_comm_continue_without(self, _ranks(ranks, "ranks"), len(ranks),
                                                     c.nanoseconds(timeout)))
         return self.view

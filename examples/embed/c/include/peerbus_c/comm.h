@@ -228,7 +228,8 @@ PEERBUS_API peerbus_code peerbus_comm_continue(peerbus_comm *comm, int64_t timeo
  * Goes on as `peerbus_comm_continue` without the `count` ranks `evicted` too, who may live, be stopped or
  * out of reach. Their processes are ended as by `kill -9` if all ranks share the memory of one host. Else
  * they get errors, and PEERBUS_VIEW_CHANGED from `peerbus_comm_continue`; who names one that is out of
- * reach must know that it does not go on. All others call this, or that once a call of theirs has failed.
+ * reach must know that it does not go on. All others call this, or that once a call of theirs has failed,
+ * again while the view stays as it is.
  * Errors: PEERBUS_INVALID_ARGUMENT if `evicted` names the caller or no rank; as `peerbus_comm_continue`.
  */
 PEERBUS_API peerbus_code peerbus_comm_continue_without(peerbus_comm *comm, const uint64_t *evicted,
