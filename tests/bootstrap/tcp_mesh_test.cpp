@@ -166,7 +166,6 @@ TEST_CASE("mesh: ranks tell what they wait for, once that takes long") {
       (void)boot.allgather({}, patience(), "second");
       return;
     }
-    require(!members->last_seen(rank_id{0}), "nothing of a wait that was short");
     wait_for(
         [&] {
           (void)members->first_failed();  // It looks.

@@ -97,15 +97,18 @@ TEST_CASE("ranks die and come back, also the one that listens, and a group grows
 }
 
 TEST_CASE("a rank that is stopped, or lives, is put out, learns it, and comes back") {
+  using hosts::then;
   constexpr auto over_fabric = hosts::over<peerbus::fabric>;
-  hosts::check_eviction(over_planes, {0, 1, 2, 3}, 0);
-  hosts::check_eviction(over_planes, {0, 1, 2, 3}, 3);
-  hosts::check_eviction(over_fabric, {0, 1, 3}, 1);
+  hosts::check_eviction(over_planes, {0, 1, 2, 3}, 0, then::stopped);
+  hosts::check_eviction(over_planes, {0, 1, 2, 3}, 3, then::stopped);
+  hosts::check_eviction(over_fabric, {0, 1, 3}, 1, then::stopped);
   // Without the others, the first of two could go on by itself.
-  hosts::check_eviction(over_fabric, {0, 1}, 0);
-  for (const std::size_t evicted : {0U, 1U, 2U, 3U})
-    hosts::check_eviction(over_planes, {0, 1, 2, 3}, evicted, false);
-  hosts::check_eviction(over_fabric, {0, 1}, 0, false);
+  hosts::check_eviction(over_fabric, {0, 1}, 0, then::stopped);
+  for (const then does : {then::serves, then::gathers, then::puts_them_out}) {
+    for (const std::size_t evicted : {0U, 3U})
+      hosts::check_eviction(over_planes, {0, 1, 2, 3}, evicted, does);
+    hosts::check_eviction(over_fabric, {0, 1}, 0, does);
+  }
 }
 
 TEST_CASE("a process that dies at any moment while it joins") {

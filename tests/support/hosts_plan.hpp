@@ -109,28 +109,50 @@ inline rank_id rank_at(const member& now, std::size_t slot) {
   test::fail("no rank has the slot ", slot);
 }
 
-/// The others of `all` put a rank out, which is stopped or not, and go on. It learns that, and
-/// comes back.
+/// What a rank that is put out does before it learns that.
+enum class then : std::uint8_t {
+  stopped,       ///< nothing; it is continued when the others have left the old group
+  serves,        ///< as if nothing was
+  gathers,       ///< when the others have gone on, and have not left
+  puts_them_out  ///< then, too
+};
+
+/// The others of `all` put a rank out, and go on. It learns that, and comes back.
 inline void check_eviction(transport_maker make, const plans::slots& all, std::size_t evicted,
-                           bool is_stopped = true) {
+                           then does) {
   CAPTURE(evicted);
+  CAPTURE(static_cast<int>(does));
+  const bool is_stopped = does == then::stopped;
+  const bool others_stay = does == then::gathers || does == then::puts_them_out;
   const test::time_limit limit;
   const auto port = test::free_tcp_port();
   const test::shared<std::atomic<pid_t>> stopping;
   const test::shared<std::atomic<std::size_t>> served;
+  const test::shared<std::atomic<bool>> has_learned;
   const auto learn_and_come_back = [&](std::unique_ptr<member>& now,
                                        const peerbus::tcp_settings& place) {
     *stopping = ::getpid();
     if (is_stopped) ::raise(SIGSTOP);
-    bool has_failed = false;
+    while (others_stay && *served + 1 < all.size()) std::this_thread::yield();
+    std::vector<rank_id> others;
+    for (const rank_id rank : now->comm.ranks())
+      if (rank != now->comm.rank()) others.push_back(rank);
+    bool has_failed = others_stay;
     try {
-      now->check_rounds();
+      if (!others_stay) now->check_rounds();
     } catch (const peerbus::error&) {
       has_failed = true;
     }
     test::expect(has_failed, "no rounds with those who went on");
-    test::expect_error(errc::view_changed, {"the other ranks went on without rank"},
-                       [&] { now->comm.continue_without_the_dead(); });
+    test::expect_error(errc::view_changed, {"the other ranks went on without rank"}, [&] {
+      if (does == then::gathers)
+        static_cast<void>(now->comm.gather_in_view("anything", {}, test::patience()));
+      else if (does == then::puts_them_out)
+        now->comm.continue_without(others);
+      else
+        now->comm.continue_without_the_dead();
+    });
+    *has_learned = true;
     now.reset();
     now = peerbus::join_running(place, made_at(place, make), test::patience());
   };
@@ -142,9 +164,12 @@ inline void check_eviction(transport_maker make, const plans::slots& all, std::s
         now->comm.barrier(peerbus::deadline::after(std::chrono::milliseconds{300}));
       });
     now->comm.continue_without(std::vector{rank_at(*now, evicted)});
-    now = peerbus::survivors(now->comm, made_at(place, make));
+    auto old = std::exchange(now, peerbus::survivors(now->comm, made_at(place, make)));
+    if (!others_stay) old.reset();
     now->check_rounds();
     if (++*served == all.size() - 1) ::kill(*stopping, SIGCONT);
+    while (old && !*has_learned) std::this_thread::yield();
+    old.reset();
     for (const auto until = test::patience();;) {
       test::expect(!until.expired(), "a rank that comes back");
       auto next = now->door.admit(made_at(place, make));

@@ -96,6 +96,8 @@ class alignas(cache_line_bytes) activity_line {
  public:
   /// A time of the clock, in nanoseconds.
   using ticks = std::int64_t;
+  /// Whether a wait goes on, in the word of it.
+  static constexpr std::uint64_t waits_bit = 1;
 
   /// A wait that `begin` has recorded.
   struct begun {
@@ -130,12 +132,15 @@ class alignas(cache_line_bytes) activity_line {
   /// Cost: a store and a clock read.
   void beat() noexcept { heard_.store(now(), std::memory_order_relaxed); }
 
-  /// A wait that goes on, as one host tells another of it.
+  /// A wait, as one host tells another of it.
   struct notice {
-    std::uint64_t word = 0;  ///< the wait; 0: none goes on
-    ticks age = 0;           ///< how long it has gone on
+    std::uint64_t word = 0;  ///< the wait, and whether it goes on; 0: none
+    ticks age = 0;           ///< how long ago it began
+
+    /// Returns the same wait when it is over.
+    [[nodiscard]] notice ended() const noexcept { return {word & ~waits_bit, age}; }
   };
-  /// Returns the wait that goes on.
+  /// Returns the wait that goes on, if one does.
   [[nodiscard]] notice tell() const noexcept;
   /// Records what the rank has told from another host, where clocks are others.
   void hear(const notice& told) noexcept;
@@ -166,7 +171,6 @@ class alignas(cache_line_bytes) activity_line {
   }
 
  private:
-  static constexpr std::uint64_t waits_bit = 1;
   /// From the lowest bit on: whether it waits, 8 bits each of operation and phase, the number.
   [[nodiscard]] static constexpr std::uint64_t encode(const group_wait& wait) noexcept {
     return static_cast<std::uint64_t>(wait.operation) << 1U |

@@ -64,7 +64,7 @@ PEERBUS_INLINE activity_line::notice activity_line::tell() const noexcept {
 PEERBUS_INLINE void activity_line::hear(const notice& told) noexcept {
   const ticks present = now();
   since_.store(present - std::clamp<ticks>(told.age, 0, present), std::memory_order_relaxed);
-  latest_.store(told.word | waits_bit, std::memory_order_relaxed);
+  latest_.store(told.word, std::memory_order_relaxed);
   heard_.store(present, std::memory_order_relaxed);
 }
 

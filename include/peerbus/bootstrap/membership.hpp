@@ -34,7 +34,7 @@ enum class rank_state : std::uint32_t {
   died = 3,      ///< ended unannounced; `membership::state` reports it as `failed`
   followed = 4,  ///< ended because another rank was gone; reported as `failed`
   lost = 5,      ///< out of reach, state unknown; reported as `failed`
-  excluded = 6   ///< ended, and the others went on; reported as `failed`
+  excluded = 6   ///< the others went on without it; reported as `failed`
 };
 
 /// A source of rank states for a group whose ranks share no memory. A `membership` calls `look`
@@ -138,9 +138,9 @@ class membership {
   /// Cost: as `first_failed`.
   [[nodiscard]] errc health(std::optional<rank_id> awaited) const noexcept;
 
-  /// Lets operations go on without `peer`, which has ended: from now on `health`, `first_failed`
-  /// and `describe_missing` do as if the group did not have it, except that waiting for `peer`
-  /// itself stays hopeless. What was announced of earlier `peer_dead` is forgotten.
+  /// Lets operations go on without `peer`, which has ended or is put out: from now on `health`,
+  /// `first_failed` and `describe_missing` do as if the group did not have it, except that waiting
+  /// for `peer` itself stays hopeless. What was announced of earlier `peer_dead` is forgotten.
   void exclude(rank_id peer) noexcept;
   /// Returns whether the group goes on without `peer`.
   [[nodiscard]] bool is_excluded(rank_id peer) const noexcept {
@@ -218,7 +218,8 @@ class membership {
   [[nodiscard]] std::optional<activity> last_seen(rank_id rank) const noexcept;
 
   /// Returns `last_seen` in words, for messages: "last heard 4.9 s ago, waiting for rows of
-  /// dispatch 17". Empty if it shares no memory with this rank.
+  /// dispatch 17". Empty if it shares no memory with this rank, or in a mesh over TCP has told of
+  /// no wait.
   [[nodiscard]] std::string describe_last_seen(rank_id peer) const;
 
   /// Lists `awaited`, the ranks that a wait misses, for its error: each with `what(rank)` and what

@@ -40,8 +40,8 @@ struct tcp_settings {
   /// and `survivors`). Costs a connection for any two ranks. The same on all ranks.
   bool mesh = false;
   /// How long a host may be out of reach of this rank before its ranks count as lost: 2 s to 1 h.
-  /// The kernel asks a silent host for a sign of life in the second half of it. A process that
-  /// computes, or is stopped, is within reach. May differ between ranks.
+  /// The kernel asks a silent host for signs of life meanwhile. A process that computes, or is
+  /// stopped, is within reach. May differ between ranks.
   std::chrono::milliseconds out_of_reach_after{15'000};
 };
 

@@ -15,7 +15,8 @@ namespace peerbus {
 /// The ranks that take part in the operations of a group. View 0 has all ranks. Each later one is
 /// agreed on by its members (`communicator::continue_without_the_dead`) and has fewer. Ranks keep
 /// their numbers. A rank may miss a view in which nothing was completed, so that numbers may be
-/// left out, but ranks that are in a view of the same number have the same view.
+/// left out, but ranks that are in a view of the same number have the same view, unless others have
+/// put one of them out.
 class group_view {
  public:
   /// Makes view 0 of `rank_count` ranks.

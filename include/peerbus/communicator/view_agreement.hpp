@@ -36,7 +36,8 @@ namespace peerbus::detail {
 /// larger set. tests/model/view_agreement.pml checks that.
 ///
 /// It needs a reliable notice of death: a rank that the membership reports as ended does nothing
-/// any more.
+/// any more. A rank that lives and is put out by others (`evicted`) may come to a view with them
+/// before it learns of that, in which nothing is completed. The model has no such ranks.
 ///
 /// Threads: one call at a time per rank.
 class view_agreement {
@@ -73,7 +74,8 @@ class view_agreement {
   /// connection that fails while both its ranks live.
   /// Cost: a signal, and a wait for each member.
   /// Throws: `error` peer_dead or timed_out, with the rank that did not come; mismatch if ranks do
-  /// something else than `doing`; invalid_argument if there are too many bytes.
+  /// something else than `doing`; view_changed if others went on without this rank;
+  /// invalid_argument if there are too many bytes.
   [[nodiscard]] std::vector<std::byte> gather(const group_view& view, std::string_view doing,
                                               std::span<const std::byte> own, deadline until);
 
@@ -107,6 +109,8 @@ class view_agreement {
   /// are `doubtful` may live.
   static void require_enough(const group_view& present, const group_view& next,
                              const std::vector<bool>& doubtful);
+  /// Throws: `error` view_changed if `rank` has gone on, or is about to, without this rank.
+  void require_member(rank_id rank) const;
   /// Returns whether a member of `view` gives nothing any more in it.
   [[nodiscard]] bool gives_no_more(rank_id rank, const group_view& view) const noexcept;
   /// Waits, if `ended` has ended, until its gift of `turn` is there, or each member of `view` that

@@ -82,6 +82,14 @@ PEERBUS_INLINE errc view_agreement::wait(signal_word& word, std::uint64_t value,
   });
 }
 
+PEERBUS_INLINE void view_agreement::require_member(rank_id rank) const {
+  const std::size_t bit = own().index();
+  // order: acquire; pairs with the releases in `write`.
+  if ((board_of(rank).gone()[bit / 64].load(std::memory_order_acquire) >> bit % 64 & 1U) != 0)
+    throw error{errc::view_changed, concat("the other ranks went on without ", own(), ", which ",
+                                           rank, " took for gone")};
+}
+
 PEERBUS_INLINE bool view_agreement::gives_no_more(rank_id rank,
                                                   const group_view& view) const noexcept {
   if (rank == own()) return false;
@@ -132,16 +140,15 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
     std::optional<rank_id> awaited;
     std::vector<std::uint64_t> revisions(gone.size());
     for (const rank_id rank : all_ranks{gone.size()}) {
-      // Those who went on without this rank may have left the old group since.
+      if (rank == own() || !present.contains(rank)) continue;
+      // Those who went on without this rank may have ended since, or be taken for gone by it.
+      require_member(rank);
       const bool is_gone = gone[rank.index()];
-      if (rank == own() || (is_gone && members_->state(rank) != rank_state::left)) continue;
+      if (is_gone && members_->state(rank) != rank_state::left) continue;
       const record theirs = read(rank);
-      revisions[rank.index()] = theirs.revision;
-      if (!theirs.gone.empty() && theirs.gone[own().index()])
-        throw error{errc::view_changed, concat("the other ranks went on without ", own(),
-                                               ", which ", rank, " took for gone")};
-      if (is_gone) continue;
       has_grown = add(gone, theirs) || has_grown;
+      if (is_gone) continue;
+      revisions[rank.index()] = theirs.revision;
       for (std::size_t i = 0; i < doubtful.size(); ++i)
         doubtful[i] = doubtful[i] && theirs.doubtful[i];
       number = std::max(number, theirs.view);
@@ -228,6 +235,8 @@ PEERBUS_INLINE std::vector<std::byte> view_agreement::gather(const group_view& v
     });
     if (code == errc::peer_dead && posted_ != nullptr)
       code = await_last_words(rank, turn, view, until);
+    // Then what it gives is for a later view. It has posted the set before.
+    require_member(rank);
     // It may have given between the first look and its end.
     if (code != errc::ok && theirs.gathered.value() >= turn) code = errc::ok;
     if (code != errc::ok)

@@ -200,11 +200,14 @@ def make_by_meeting(create, *arguments):
                 return
         lib.peerbus_comm_destroy(ctypes.byref(result))
 
-    thread = threading.Thread(target=meet, daemon=True)
-    thread.start()
     try:
-        while thread.is_alive():
+        thread = threading.Thread(target=meet, daemon=True)
+        thread.start()
+        while not results:
             thread.join(0.05)
+        if isinstance(results[0], BaseException):
+            raise results[0]
+        return results[0]
     except BaseException:
         with lock:
             given_up.set()
@@ -212,7 +215,4 @@ def make_by_meeting(create, *arguments):
             if not isinstance(result, BaseException):
                 lib.peerbus_comm_destroy(ctypes.byref(result))
         raise
-    if isinstance(results[0], BaseException):
-        raise results[0]
-    return results[0]
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
@@ -18,10 +17,11 @@
 
 namespace peerbus::detail {
 
-/// What ranks that share no memory were last seen doing: each has a copy of the others' lines, and
+/// What ranks that share no memory were last seen doing: each has a copy of the others' lines. It
 /// tells of its own wait once that has gone on for a quarter of a second, and again each time that
-/// it has gone on for twice as long. So fast operations send nothing, and a rank that is stopped
-/// gets few messages.
+/// it has gone on for twice as long; and of the end, in its next wait. After the first 32 notices
+/// there are ten seconds between two, so that one who makes no call for hours still has room for
+/// them. So fast operations send nothing.
 ///
 /// Threads: any number.
 class told_activity {
@@ -48,21 +48,33 @@ class told_activity {
   /// Tells the others of the wait on `own`, if that is due. For waits that go on.
   void tell_if_due(const activity_line& own) noexcept {
     const auto wait = own.tell();
-    if (wait.word == 0 || wait.age < first_after) return;
-    const activity_line::ticks begun = activity_line::now() - wait.age;
-    // order: relaxed; a thread that is late tells once more than needed.
-    const bool is_known = begun - begun_.load(std::memory_order_relaxed) < first_after / 2;
-    if (is_known && wait.age < due_.load(std::memory_order_relaxed)) return;
-    begun_.store(begun, std::memory_order_relaxed);
-    due_.store(2 * wait.age, std::memory_order_relaxed);
-    try {
-      by_->publish(channel_, std::as_bytes(std::span{&wait, 1}));
-    } catch (const std::exception&) {  // Only errors say what is lost with it.
+    const std::unique_lock held{telling_, std::try_to_lock};
+    if (!held) return;  // Another thread tells.
+    const activity_line::ticks present = activity_line::now();
+    const bool is_told = wait.word == told_.word && present - wait.age - begun_ < first_after / 2;
+    if (told_.word != 0 && !is_told) {
+      told_.age = present - begun_;
+      publish(told_.ended());
+      told_ = {};
     }
+    if (wait.age < (is_told ? 2 * told_.age : first_after) || present < next_) return;
+    told_ = wait;
+    begun_ = present - wait.age;
+    next_ = ++count_ < without_pause ? 0 : present + pause;
+    publish(wait);
   }
 
  private:
   static constexpr activity_line::ticks first_after = 250'000'000;
+  static constexpr activity_line::ticks pause = 10'000'000'000;
+  static constexpr int without_pause = 32;
+
+  void publish(const activity_line::notice& wait) noexcept {
+    try {
+      by_->publish(channel_, std::as_bytes(std::span{&wait, 1}));
+    } catch (const std::exception&) {  // Only errors say less without it.
+    }
+  }
 
   void take(rank_id from, std::span<const std::byte> message) noexcept {
     activity_line::notice told;
@@ -74,8 +86,11 @@ class told_activity {
   std::shared_ptr<bulletin> by_;
   std::vector<activity_line> lines_;
   std::uint32_t channel_;
-  std::atomic<activity_line::ticks> begun_{0};  ///< when the wait began of which was told last
-  std::atomic<activity_line::ticks> due_{0};    ///< the age at which to tell of it again
+  std::mutex telling_;              ///< guards what follows
+  activity_line::notice told_;      ///< the wait that was told last, unless its end was
+  activity_line::ticks begun_ = 0;  ///< when that began
+  activity_line::ticks next_ = 0;   ///< the earliest time of the next notice of a wait
+  int count_ = 0;                   ///< notices so far
 };
 
 }  // namespace peerbus::detail
