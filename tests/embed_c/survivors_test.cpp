@@ -167,9 +167,11 @@ void continue_without_the_dead(peerbus_comm* comm) {
 
 /// One of four ranks, of which the second is killed, and the first, by which the others meet,
 /// `delay` after they begin to go on.
-void lose_two(peerbus_comm* now, std::chrono::microseconds delay) {
+void lose_two(peerbus_comm* now, std::chrono::microseconds delay, const test::tally& met) {
   const std::uint64_t rank = peerbus_comm_rank(now);
   ok(peerbus_comm_barrier(now, 0), "barrier");
+  met.add();
+  while (met.count() < 4) std::this_thread::yield();
   if (rank == 1) ::raise(SIGKILL);
   std::thread end;
   while (peerbus_comm_size(now) != 2) {
@@ -310,6 +312,7 @@ TEST_CASE("a rank of C dies at any moment while the others make a communicator")
       CAPTURE(has_one_host);
       if (!has_one_host && !has_hosts) continue;
       const std::uint16_t port = free_port();
+      const test::tally met;
       run_each(4, 2, [&](std::uint64_t rank) {
         const std::string host = "host " + std::to_string(rank % 2);
         peerbus_place place{};
@@ -321,7 +324,7 @@ TEST_CASE("a rank of C dies at any moment while the others make a communicator")
         place.host = has_one_host ? nullptr : host.c_str();
         peerbus_comm* comm = nullptr;
         ok(peerbus_comm_with_vacancies(&place, all.data(), all.size(), nullptr, &comm), "meet");
-        lose_two(comm, std::chrono::microseconds{step * (has_one_host ? 400 : 5'000)});
+        lose_two(comm, std::chrono::microseconds{step * (has_one_host ? 400 : 5'000)}, met);
       });
     }
 }

@@ -72,7 +72,8 @@ class told_activity {
   void publish(const activity_line::notice& wait) noexcept {
     try {
       by_->publish(channel_, std::as_bytes(std::span{&wait, 1}));
-    } catch (const std::exception&) {  // Only errors say less without it.
+    } catch (const std::exception&) {
+      told_ = {};  // Without memory for it, errors say less.
     }
   }
 
