@@ -104,7 +104,7 @@ class membership {
              std::shared_ptr<detail::activity_line> own_line = nullptr);
 
   /// Lets ranks that share no memory tell each other of their waits by `told`, so that `last_seen`
-  /// knows of them. Before any wait.
+  /// knows of them. Before other threads use the membership.
   void tell_activity(std::shared_ptr<detail::told_activity> told);
 
   /// Returns the rank of the caller.

@@ -101,6 +101,14 @@ class view_agreement {
   [[nodiscard]] bool has_ended(rank_id rank, const std::vector<bool>& gone) const noexcept {
     return rank != own() && !gone[rank.index()] && members_->state(rank) != rank_state::running;
   }
+  /// Returns whether the board of `rank` has `named` among those that are gone.
+  [[nodiscard]] bool has_named(rank_id rank, rank_id named) const noexcept {
+    const std::size_t bit = named.index();
+    // order: relaxed; it is a single bit, and guards nothing that is read.
+    return (board_of(rank).gone()[bit / 64].load(std::memory_order_relaxed) >> bit % 64 & 1U) != 0;
+  }
+  /// Adds `rank` to `gone`, and lets the membership take no notice of it.
+  void take_out(std::vector<bool>& gone, rank_id rank, bool is_doubtful) noexcept;
   /// Adds the ranks that have ended to `gone`. Returns whether there were any.
   bool add_ended(std::vector<bool>& gone) noexcept;
   /// Adds what `theirs` has to `gone`. Returns whether it had ranks that `gone` has not.
@@ -117,13 +125,11 @@ class view_agreement {
   /// lives has told what it has of each that has ended. Returns peer_dead once they have.
   [[nodiscard]] errc await_last_words(rank_id ended, std::uint64_t turn, const group_view& view,
                                       deadline until) noexcept;
-  /// Waits until `word` is at least `value`, or of a rank outside `gone` the end is seen or a board
-  /// of another revision than in `revisions`, [ranks].
-  [[nodiscard]] errc wait(signal_word& word, std::uint64_t value, const std::vector<bool>& gone,
+  /// Waits until `awaited`, or this rank for nobody, or another rank outside `gone` has written its
+  /// board after its revision in `revisions`, [ranks], or the end of one is seen.
+  [[nodiscard]] errc wait(rank_id awaited, const std::vector<bool>& gone,
                           const std::vector<std::uint64_t>& revisions,
                           deadline until) const noexcept;
-
-  static constexpr std::uint64_t never_written = ~std::uint64_t{0};
 
   std::shared_ptr<membership> members_;
   std::vector<std::byte*> boards_;

@@ -44,13 +44,19 @@ PEERBUS_INLINE view_agreement::record view_agreement::read(rank_id rank) const {
   return found;
 }
 
+PEERBUS_INLINE void view_agreement::take_out(std::vector<bool>& gone, rank_id rank,
+                                             bool is_doubtful) noexcept {
+  gone[rank.index()] = true;
+  doubtful_[rank.index()] = is_doubtful;
+  members_->exclude(rank);
+}
+
 PEERBUS_INLINE bool view_agreement::add(std::vector<bool>& gone, const record& theirs) noexcept {
   bool has_grown = false;
   for (std::size_t i = 0; i < theirs.gone.size(); ++i) {
     if (!theirs.gone[i] || gone[i]) continue;
-    gone[i] = has_grown = true;
-    doubtful_[i] = theirs.doubtful[i];
-    members_->exclude(rank_id{i});
+    has_grown = true;
+    take_out(gone, rank_id{i}, theirs.doubtful[i]);
   }
   return has_grown;
 }
@@ -59,18 +65,17 @@ PEERBUS_INLINE bool view_agreement::add_ended(std::vector<bool>& gone) noexcept 
   bool has_grown = false;
   for (const rank_id rank : all_ranks{gone.size()}) {
     if (!has_ended(rank, gone)) continue;
-    gone[rank.index()] = has_grown = true;
-    if (members_->is_out_of_reach(rank)) doubtful_[rank.index()] = true;
-    members_->exclude(rank);
+    has_grown = true;
+    take_out(gone, rank, doubtful_[rank.index()] || members_->is_out_of_reach(rank));
   }
   return has_grown;
 }
 
-PEERBUS_INLINE errc view_agreement::wait(signal_word& word, std::uint64_t value,
-                                         const std::vector<bool>& gone,
+PEERBUS_INLINE errc view_agreement::wait(rank_id awaited, const std::vector<bool>& gone,
                                          const std::vector<std::uint64_t>& revisions,
                                          deadline until) const noexcept {
-  return word.wait_at_least(value, until, thresholds_, [&]() noexcept {
+  signal_word& word = board_of(awaited).revised;
+  return word.wait_at_least(revisions[awaited.index()] + 1, until, thresholds_, [&]() noexcept {
     for (const rank_id rank : all_ranks{gone.size()}) {
       if (has_ended(rank, gone)) return errc::peer_dead;
       // Who puts a rank out that lives has a set which nobody else may come to.
@@ -83,9 +88,7 @@ PEERBUS_INLINE errc view_agreement::wait(signal_word& word, std::uint64_t value,
 }
 
 PEERBUS_INLINE void view_agreement::require_member(rank_id rank) const {
-  const std::size_t bit = own().index();
-  // order: acquire; pairs with the releases in `write`.
-  if ((board_of(rank).gone()[bit / 64].load(std::memory_order_acquire) >> bit % 64 & 1U) != 0)
+  if (has_named(rank, own()))
     throw error{errc::view_changed, concat("the other ranks went on without ", own(), ", which ",
                                            rank, " took for gone")};
 }
@@ -94,13 +97,9 @@ PEERBUS_INLINE bool view_agreement::gives_no_more(rank_id rank,
                                                   const group_view& view) const noexcept {
   if (rank == own()) return false;
   if (members_->state(rank) != rank_state::running) return true;
-  const std::atomic<std::uint64_t>* const words = board_of(rank).gone();
-  for (const rank_id member : view.members())
-    // order: relaxed; it is a single bit, and guards nothing that is read.
-    if ((words[member.index() / 64].load(std::memory_order_relaxed) >> member.index() % 64 & 1U) !=
-        0)
-      return true;
-  return false;
+  const auto members = view.members();
+  return std::any_of(members.begin(), members.end(),
+                     [&](rank_id member) { return has_named(rank, member); });
 }
 
 PEERBUS_INLINE errc view_agreement::await_last_words(rank_id ended, std::uint64_t turn,
@@ -125,11 +124,7 @@ PEERBUS_INLINE errc view_agreement::await_last_words(rank_id ended, std::uint64_
 PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadline noticed,
                                                 deadline until, std::span<const rank_id> evicted) {
   std::vector<bool> gone = present.gone();
-  for (const rank_id rank : evicted) {
-    gone[rank.index()] = true;
-    doubtful_[rank.index()] = false;
-    members_->exclude(rank);
-  }
+  for (const rank_id rank : evicted) take_out(gone, rank, false);
   const auto begun = members_->begin_wait(
       {.operation = group_operation::view_change, .number = present.number() + 1});
   for (bool is_written = false;;) {
@@ -139,6 +134,7 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
     std::vector<bool> doubtful = doubtful_;
     std::optional<rank_id> awaited;
     std::vector<std::uint64_t> revisions(gone.size());
+    revisions[own().index()] = board_of(own()).revised.value();
     for (const rank_id rank : all_ranks{gone.size()}) {
       if (rank == own() || !present.contains(rank)) continue;
       // Those who went on without this rank may have ended since, or be taken for gone by it.
@@ -156,8 +152,7 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
     }
     if (has_grown || !is_written) {
       if (gone == present.gone()) {
-        if (wait(board_of(own()).revised, never_written, gone, revisions, noticed) ==
-            errc::timed_out) {
+        if (wait(own(), gone, revisions, noticed) == errc::timed_out) {
           members_->end_wait(begun);
           return present;
         }
@@ -173,9 +168,7 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
       require_enough(present, next, doubtful);
       return next;
     }
-    if (wait(board_of(*awaited).revised, revisions[awaited->index()] + 1, gone, revisions, until) !=
-        errc::timed_out)
-      continue;
+    if (wait(*awaited, gone, revisions, until) != errc::timed_out) continue;
     std::vector<rank_id> without;
     for (const rank_id rank : all_ranks{gone.size()})
       if (gone[rank.index()] && present.contains(rank)) without.push_back(rank);

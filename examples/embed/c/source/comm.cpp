@@ -97,10 +97,11 @@ peerbus_code run(peerbus_rank_function body, void* context, const peerbus_comm_o
   });
 }
 
-/// Returns what makes a communicator over a bootstrap, with options that outlive it.
-auto maker_of(const peerbus_comm_options& given) {
-  return [&given](std::unique_ptr<bootstrap> boot) {
-    return std::make_unique<peerbus_comm>(std::make_shared<group>(std::move(boot), given));
+/// Returns what makes a communicator over a bootstrap, with options that outlive it, and as a
+/// subgroup of `whole` unless that is null.
+auto maker_of(const peerbus_comm_options& given, const group* whole = nullptr) {
+  return [&given, whole](std::unique_ptr<bootstrap> boot) {
+    return std::make_unique<peerbus_comm>(std::make_shared<group>(std::move(boot), given, whole));
   };
 }
 
@@ -113,10 +114,8 @@ peerbus_code make_comm(peerbus_comm** comm, Read&& read, Make&& make,
   return guarded([&] {
     require_result(comm, "comm");
     const peerbus_comm_options given = read();
-    std::unique_ptr<bootstrap> boot = make(rendezvous_deadline(given));
-    auto made =
-        std::make_shared<group>(std::move(boot), given, whole == nullptr ? nullptr : *whole);
-    *comm = std::make_unique<peerbus_comm>(std::move(made)).release();
+    std::unique_ptr<bootstrap> boot = make(rendezvous_deadline(given));  // Sets `*whole`.
+    *comm = maker_of(given, whole == nullptr ? nullptr : *whole)(std::move(boot)).release();
   });
 }
 

@@ -68,7 +68,7 @@ inline int run_rank(rank_body body, bootstrap& boot) noexcept {
 /// The most ranks that a call of this process starts.
 inline constexpr std::size_t most_started_ranks = 65535;
 
-/// What limits the processes and threads of a user, for messages.
+/// Names the limits on the processes and threads of a user, for messages.
 inline constexpr std::string_view limits_of_processes =
     " (see `ulimit -u`, and pids.max of the cgroup)";
 

@@ -17,7 +17,7 @@
 
 namespace peerbus::detail {
 
-/// What ranks that share no memory were last seen doing: each has a copy of the others' lines. It
+/// Brings ranks that share no memory what the others wait for: each has a copy of their lines. It
 /// tells of its own wait once that has gone on for a quarter of a second, and again each time that
 /// it has gone on for twice as long; and of the end, in its next wait. After the first 32 notices
 /// there are ten seconds between two, so that one who makes no call for hours still has room for
