@@ -14,11 +14,11 @@ exec </dev/null
 source tests/install_packages.sh || exit 1
 
 # What a stage needs beyond its name is in its function stage_<name>, below.
-first_gate=(packages format release test_release package)
+first_gate=(packages format release test_release)
 deep_stages=(deep_packages verbs asan test_asan tsan test_tsan flags search parse_time tidy aarch64 test_aarch64)
 # What the stages took in seconds on 2 cores, from which a run that must end in time (PEERBUS_MINUTES) tells whether
 # a deep stage still would on this machine. Only the ratios matter; others take no time.
-declare -A usual_seconds=([format]=12 [release]=475 [test_release]=340 [package]=195 [verbs]=305 [asan]=460 [test_asan]=595
+declare -A usual_seconds=([format]=12 [release]=475 [test_release]=500 [verbs]=305 [asan]=460 [test_asan]=595
   [tsan]=225 [test_tsan]=265 [flags]=180 [search]=130 [parse_time]=60 [tidy]=360 [aarch64]=110 [test_aarch64]=35)
 
 if [ -n "${PEERBUS_DEEPEP:-}" ]; then deep_stages+=(deepep); fi
@@ -42,8 +42,8 @@ if command -v ccache >/dev/null; then
 fi
 
 build() { cmake --preset "$1" && cmake --build --preset "$1" -j "$jobs"; }
-# ctest counts most tests as two processors, so that as many run at once as there are cores; more would let the
-# ranks of one starve another's. Tests that wait count as one.
+# As many tests run at once as there are cores, and two of those that only wait, by the numbers of
+# cmake/peerbus_development.cmake: more would let the ranks of one starve another's.
 #
 # A machine that others use, too, halts a rank for seconds now and then, which a test of deadlines takes for
 # a fault. So up to three tests that fail are run once more, alone. Those that pass then are named in the
@@ -52,7 +52,7 @@ ctest=(ctest)
 run_ctest() {
   local failures="build/$1/Testing/Temporary/LastTestsFailed.log"
   rm -f "$failures"
-  "${ctest[@]}" --preset "$1" -j $((2 * jobs)) "${@:2}"
+  "${ctest[@]}" --preset "$1" -j $((3 * jobs + 2)) "${@:2}"
   local status=$?
   # What tests say that they could not try.
   sed -n -e 's/^.*not tested: [0-9]* of [0-9]* tests: /left out: tests of Python, as /p;t' -e 's/^.*not tested: /left out: /p' \
@@ -85,7 +85,7 @@ stage_deep_packages() {
 stage_format() { sources | xargs "clang-format-$format_llvm" --dry-run --Werror; }
 
 stage_release() { build check; }
-stage_test_release() { run_ctest check --label-exclude '^(package|report|search|model|verbs)$'; }
+stage_test_release() { run_ctest check --label-exclude '^(report|search|model|verbs)$'; }
 # In a guest with soft-RoCE, unless this host has an RDMA device.
 stage_verbs() {
   run_ctest check --label-regex '^verbs$'
@@ -93,7 +93,6 @@ stage_verbs() {
   cat build/check/tests/verbs/results_of_guest/not_tested 2>/dev/null
   return $status
 }
-stage_package() { run_ctest check --label-regex '^package$'; }
 
 # The files of DeepEP's repository, by the Python of PEERBUS_PYTHON, at small sizes.
 stage_deepep() {

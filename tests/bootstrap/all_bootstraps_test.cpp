@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ctest: tsan every_build
+// ctest: tsan every_build waits
 //
 // What every bootstrap must do, whoever starts the ranks.
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// ctest: waits
 #include <linux/seccomp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// ctest: waits
 //
 // Ranks that meet over TCP, or fail to.
 #include <sys/resource.h>
