@@ -76,7 +76,7 @@ stage_packages() {
     libpmix-dev slurm-wlm munge pkg-config python3 python3-numpy abigail-tools "clang-format-$format_llvm"
 }
 stage_deep_packages() {
-  peerbus_need_packages clang libclang-rt-dev g++-aarch64-linux-gnu qemu-user spin &&
+  peerbus_need_packages clang libclang-rt-dev g++-aarch64-linux-gnu qemu-user spin libmpich-dev mpich &&
     { peerbus_need_packages "clang-tidy-$newest_llvm" || peerbus_need_packages clang-tidy-19; } || return 1
   # Without them the stage flags says what it left out.
   peerbus_need_packages "clang-$newest_llvm" "libc++-$newest_llvm-dev" "libc++abi-$newest_llvm-dev" || true

@@ -460,28 +460,7 @@ TEST_CASE_TEMPLATE("daemon: what a rank logs without standard streams gets into 
 TEST_CASE_TEMPLATE("fork: a child that a rank forks does not speak for it", Run,
                    PEERBUS_ALL_OF_PROCESSES) {
   const time_limit limit;
-  CHECK(Run::run(3, [](bootstrap& boot) {
-          for (const rank_id parent : peerbus::all_ranks{boot.size()}) {
-            const auto part = boot.subgroup({rank_id{0}, rank_id{1}, rank_id{2}}, patience());
-            if (boot.rank() == parent) {
-              const pid_t child = ::fork();
-              if (child == 0) {
-                const auto caught =
-                    error_of([&] { (void)boot.allgather({}, patience(), "by a child"); });
-                if (caught.code() != errc::invalid_argument || !contains(caught.what(), "by fork"))
-                  ::_exit(7);
-                return;  // Both bootstraps are destroyed, and the process ends as the rank would.
-              }
-              require(status_of(child) == 0, "a child that is refused, and ends well");
-            }
-            (void)part->allgather({}, patience(), "after the child, in the subgroup");
-            (void)boot.allgather({}, patience(), "after the child");
-            for (const rank_id peer : peerbus::all_ranks{boot.size()})
-              require(boot.members()->state(peer) == peerbus::rank_state::running,
-                      boot.members()->fate(peer));
-            (void)boot.allgather({}, patience(), "after the look");  // Nobody leaves before it.
-          }
-        }) == 0);
+  CHECK(Run::run(3, expect_silent_children) == 0);
 }
 
 TEST_CASE_TEMPLATE("kill -9: who gathers is told at once who died", Run, PEERBUS_ALL_OF_PROCESSES) {

@@ -480,7 +480,8 @@ TEST_CASE("environment: without rank 0 the others say so") {
   const time_limit limit;
   const auto port = fresh_port();
   CHECK(all_as_expected({expects(seat(1, 3, port), 100ms, errc::timed_out,
-                                 {"rank 0 of 3 did not come", " ms", "rank 1 waited"}),
+                                 {"rank 0 of 3 did not come", " ms", "rank 1 waited",
+                                  "in one network namespace (container, pod)"}),
                          expects(seat(2, 3, port), 100ms, errc::timed_out,
                                  {"rank 0 of 3 did not come", " ms", "rank 2 waited"})}));
 }

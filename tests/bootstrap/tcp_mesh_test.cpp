@@ -157,6 +157,11 @@ TEST_CASE("mesh: a rank that is stopped runs") {
   CHECK(statuses == std::vector{0, 0, 128 + SIGKILL});
 }
 
+TEST_CASE("mesh: a child that a rank forks does not speak for it") {
+  const time_limit limit;
+  CHECK(run_mesh(3, expect_silent_children) == std::vector{0, 0, 0});
+}
+
 TEST_CASE("mesh: ranks tell what they wait for, once that takes long") {
   const time_limit limit;
   const auto statuses = run_mesh(3, [&](tcp_bootstrap& boot) {

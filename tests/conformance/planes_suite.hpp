@@ -25,7 +25,9 @@
 #include "conformance/window_suite.hpp"
 #include "support/die_after.hpp"
 #include "support/grouped.hpp"
+#include "support/process.hpp"
 #include "support/ranks.hpp"
+#include "support/round.hpp"
 #include "support/tally.hpp"
 
 // Two planes whose far one is a network: processes of a pretended host share memory, and reach
@@ -78,6 +80,19 @@ void check_sleeper_of_planes() {
       }
       static_cast<void>(boot.allgather({}, until, "woken"));
     }
+  });
+  CHECK(worst_status == 0);
+}
+
+/// A child that a rank forks destroys its copies of everything, and the ranks go on.
+template <class Far>
+void check_fork_in_planes() {
+  const int worst_status = peerbus::run_local(4, [&](peerbus::bootstrap& boot) {
+    peerbus::communicator comm{hosts<Far, 2>{boot}};
+    auto win = comm.make_window(4096, 1);
+    comm.barrier();
+    if (comm.rank() == peerbus::rank_id{1} && test::is_forked_child()) return;
+    test::do_a_round(comm);
   });
   CHECK(worst_status == 0);
 }

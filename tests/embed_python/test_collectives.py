@@ -324,6 +324,11 @@ def windows(comm):
                         handle = inside if rank == 0 else team
                         if len(comm.near_ranks) == size > 1:
                             raises(peerbus.Error, "in window ", handle.all_gather, x[0])
+                            with comm.window(4 * x.nbytes) as other, team.in_window(other) as elsewhere:
+                                part_of_other = other.part(rank)[:x[0].nbytes].view(dtype)
+                                call = inside.all_gather if rank == 0 else elsewhere.all_gather
+                                raises(peerbus.Error, "in window ", call,
+                                       x[0] if rank == 0 else part_of_other)
                         one = numpy.ones(1, dtype)
                         inside.all_reduce_add(one, one)
                         # The team of the window outlives the handles of both.

@@ -44,6 +44,10 @@ TEST_CASE("a signal of either plane wakes a process that sleeps") {
   conformance::check_sleeper_of_planes<verbs>();
 }
 
+TEST_CASE("a child that a rank forks leaves the planes of the rank alone") {
+  conformance::check_fork_in_planes<verbs>();
+}
+
 TEST_CASE("a rank killed ends the waits of near and far ranks") {
   for (const std::size_t victim : {0U, 3U}) {
     const std::string before = verbs_test::resources();

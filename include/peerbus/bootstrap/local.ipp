@@ -43,6 +43,10 @@ extern "C" {
 /// Writes what a program counts that was built with --coverage. Null in other programs.
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 [[gnu::weak, gnu::visibility("hidden")]] void __gcov_dump();
+/// Writes what a program counts that was built with -fprofile-instr-generate. Null in other
+/// programs. All ranks have the file of `%p`, and add what they have counted to that of `%m`.
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
+[[gnu::weak, gnu::visibility("hidden")]] int __llvm_profile_write_file();
 #else
 /// Writes what a program counts that was built with --coverage, as exit(3) does. Null in other
 /// programs. A weak reference to `__gcov_dump` would not make the linker fetch that function.
@@ -53,10 +57,11 @@ extern "C" {
 
 namespace peerbus::detail {
 
-/// Writes what a build with --coverage has counted in this process, which `_exit` does not.
+/// Writes what a build for coverage has counted in this process, which `_exit` does not.
 inline void keep_coverage() noexcept {
 #ifdef __clang__
   if (&__gcov_dump != nullptr) __gcov_dump();
+  if (&__llvm_profile_write_file != nullptr) static_cast<void>(__llvm_profile_write_file());
 #else
   if (&__gcov_exit != nullptr) __gcov_exit();
 #endif
