@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@
 #include <peerbus/bootstrap/with_vacancies.hpp>
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/collective.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/communicator/admission.hpp>
 #include <peerbus/core/error.hpp>
@@ -39,7 +41,8 @@
 #include "support/search.hpp"
 #include "support/survivors.hpp"
 
-// Ranks of one host by plans, of which every row of every batch is checked.
+// Ranks of one host by plans, of which every row of every batch is checked, and a reduction after
+// each.
 
 namespace plan_test {
 namespace {
@@ -58,6 +61,7 @@ struct serving {
   std::unique_ptr<peerbus::bootstrap> boot;
   peerbus::communicator<peerbus::any_transport> comm;
   peerbus::moe::exchange<peerbus::any_transport, Codec, Layout> moe;
+  peerbus::collective::team team;
   peerbus::admission door;
 
   serving(std::unique_ptr<peerbus::bootstrap> met, const peerbus::launch_settings& place)
@@ -65,6 +69,7 @@ struct serving {
         comm{peerbus::any_transport{peerbus::unified_bus{*boot}},
              {.timeout = std::chrono::minutes{1}}},
         moe{comm, survivors::config, Codec{}, Layout{}},
+        team{comm},
         door{comm, place} {}
 };
 
@@ -89,6 +94,7 @@ struct on_one_host {
   void go_on(server& now) const {
     now->comm.continue_without_the_dead();
     static_cast<void>(now->moe.resume());
+    now->team.resume();
   }
   [[nodiscard]] bool admit(server& now) const {
     if (now->moe.next_dispatch() % 2 == 0) return false;
@@ -101,6 +107,11 @@ struct on_one_host {
         now.moe,
         survivors::scenario_of(now.comm.view(), now.moe.placement(), now.moe.next_dispatch()),
         rank_id{place.rank}, Layout{});
+    std::int64_t ranks = std::int64_t{1} << place.rank;
+    peerbus::collective::all_reduce(now.team, std::span{&ranks, 1}, peerbus::collective::sum{});
+    std::int64_t members = 0;
+    for (const rank_id rank : now.comm.view().members()) members |= std::int64_t{1} << rank.index();
+    test::expect_equal(ranks, members, "a bit of each member");
     now.comm.barrier();
   }
 };
