@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: MIT
 // ctest: serial timeout=300
-#include <dirent.h>
-#include <limits.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <memory>
-#include <set>
 #include <span>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -38,6 +31,7 @@
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
+#include "bootstrap/support.hpp"
 #include "support/exchange_check.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
@@ -59,45 +53,13 @@ constexpr int killed = 128 + SIGKILL;
 constexpr peerbus::communicator_options patient{.timeout = std::chrono::minutes{10}};
 constexpr seconds hang{20};
 
-std::vector<std::string> names_in(const char* folder) {
-  std::vector<std::string> names;
-  const std::unique_ptr<DIR, int (*)(DIR*)> dir{::opendir(folder), ::closedir};
-  if (!dir) return names;
-  while (const dirent* entry = ::readdir(dir.get())) names.emplace_back(entry->d_name);
-  return names;
-}
-
-/// What this process holds and what the machine's shared memory folder has.
-struct traces {
-  std::multiset<std::string> descriptors;
-  std::set<std::string> shared_memory;
-  bool has_children = false;
-
-  static traces now() {
-    traces found;
-    for (const std::string& name : names_in("/proc/self/fd")) {
-      char target[PATH_MAX];
-      const std::string path = "/proc/self/fd/" + name;
-      const ssize_t length = ::readlink(path.c_str(), target, sizeof target);
-      if (length <= 0) continue;
-      const std::string_view text{target, static_cast<std::size_t>(length)};
-      // The folder that is being read is open too.
-      if (text.substr(0, 6) != "/proc/") found.descriptors.emplace(text);
-    }
-    for (const std::string& name : names_in("/dev/shm"))
-      if (name.find("peerbus") != std::string::npos) found.shared_memory.insert(name);
-    found.has_children = ::waitpid(-1, nullptr, WNOHANG) >= 0 || errno != ECHILD;
-    return found;
-  }
-};
-
 /// Runs `body(communicator&)` on `ranks` processes; the one that is `victim` gets killed in
 /// it, and the others must get peer_dead naming it. Afterwards nothing is left.
 template <class Body>
 void check_death(std::size_t ranks, std::size_t victim, Body body) {
   CAPTURE(ranks);
   CAPTURE(victim);
-  const traces before = traces::now();
+  const test::belongings before;
   const test::tally told;
   const auto start = steady_clock::now();
   const int worst_status = peerbus::run_local(ranks, [&](peerbus::bootstrap& boot) {
@@ -109,10 +71,7 @@ void check_death(std::size_t ranks, std::size_t victim, Body body) {
   CHECK(worst_status == killed);
   CHECK(told.count() == ranks - 1);
   CHECK((steady_clock::now() - start < hang));
-  const traces after = traces::now();
-  CHECK(after.descriptors == before.descriptors);
-  CHECK(after.shared_memory == before.shared_memory);
-  CHECK_FALSE(after.has_children);
+  CHECK(test::belongings{} == before);
 
   // The machine is as good as before: the same ranks, all of them, do a round.
   const int next = peerbus::run_local(ranks, [](peerbus::bootstrap& boot) {
@@ -419,7 +378,7 @@ TEST_CASE("a wait for the dead, and for somebody who waits for the dead") {
 }
 
 TEST_CASE("several die at once") {
-  const traces before = traces::now();
+  const test::belongings before;
   const test::tally told;
   const int worst_status = peerbus::run_local(6, [&](peerbus::bootstrap& boot) {
     communicator comm{peerbus::unified_bus{boot}, patient};
@@ -433,9 +392,7 @@ TEST_CASE("several die at once") {
   });
   CHECK(worst_status == killed);
   CHECK(told.count() == 3);
-  const traces after = traces::now();
-  CHECK(after.descriptors == before.descriptors);
-  CHECK_FALSE(after.has_children);
+  CHECK(test::belongings{} == before);
 }
 
 TEST_CASE("a rank that throws takes the others along, and is told from one that was killed") {
