@@ -20,8 +20,17 @@ for (const script of ["vendor/d3.min.js", "vendor/plot.umd.min.js", "results.js"
   runInThisContext(readFileSync(new URL(script, import.meta.url), "utf8"), script);
 const {results, charts} = runInThisContext("({results, charts})");
 
-const given = inputs.map((input) => JSON.parse(readFileSync(input, "utf8")));
-const pictures = charts.draw(results.read(given.length > 1 ? given : given[0]));
+/** Returns what `read` does. If that fails, says what of and ends. */
+function orEnd(what, read) {
+  try {
+    return read();
+  } catch (problem) {
+    console.error(`draw.mjs: ${what}: ${problem.message}`);
+    process.exit(2);
+  }
+}
+const given = inputs.map((input) => orEnd(input, () => JSON.parse(readFileSync(input, "utf8"))));
+const pictures = orEnd(inputs, () => charts.draw(results.read(given.length > 1 ? given : given[0])));
 const names = [...pictures.keys()];
 if (wanted ? !pictures.has(wanted) : names.length !== 1) {
   console.error(`draw.mjs: ${inputs} have the pictures [${names}]; name one of them`);
