@@ -35,8 +35,8 @@ endfunction()
 # peerbus_add_ctest(<name> COMMAND <arg>... LABELS <label>... TIMEOUT <seconds> [SERIAL] [WAITS])
 #
 # Tests are counted as three processors each, and those that hardly compute, because they wait for deadlines, as one:
-# `ctest -j` of three times the number of cores, and two, runs two of these beside as many others as there are cores.
-# Those that may take longest start first, so that no core is left alone with one of them at the end.
+# `ctest -j` of three times the number of cores, and two, has room for two of these beside as many others as there are
+# cores. Those that may take longest start first, so that no core is left alone with one of them at the end.
 function(peerbus_add_ctest name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;WAITS" "TIMEOUT" "COMMAND;LABELS")
   math(EXPR timeout "${arg_TIMEOUT} * ${PEERBUS_TEST_TIMEOUT_FACTOR}")

@@ -33,6 +33,8 @@ peerbus_has_package() {
   case $1 in
     abigail-tools) peerbus_has_tools abidiff ;;
     cmake) peerbus_has_cmake ;;
+    libmpich-dev) peerbus_has_tools mpicxx.mpich ;;
+    mpich) peerbus_has_tools mpirun.mpich ;;
     ninja-build) command -v ninja >/dev/null ;;
     clang) command -v clang++ >/dev/null ;;
     doxygen | g++ | pkg-config | python3 | clang-format-* | clang-tidy-*) command -v "$1" >/dev/null ;;

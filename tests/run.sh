@@ -42,8 +42,8 @@ if command -v ccache >/dev/null; then
 fi
 
 build() { cmake --preset "$1" && cmake --build --preset "$1" -j "$jobs"; }
-# As many tests run at once as there are cores, and two of those that only wait, by the numbers of
-# cmake/peerbus_development.cmake: more would let the ranks of one starve another's.
+# At most as many tests run at once as there are cores, and two of those that only wait beside them, by the numbers
+# of cmake/peerbus_development.cmake: more would let the ranks of one starve another's.
 #
 # A machine that others use, too, halts a rank for seconds now and then, which a test of deadlines takes for
 # a fault. So up to three tests that fail are run once more, alone. Those that pass then are named in the
@@ -76,9 +76,10 @@ stage_packages() {
     libpmix-dev slurm-wlm munge pkg-config python3 python3-numpy abigail-tools "clang-format-$format_llvm"
 }
 stage_deep_packages() {
-  peerbus_need_packages clang libclang-rt-dev g++-aarch64-linux-gnu qemu-user spin libmpich-dev mpich &&
+  peerbus_need_packages clang libclang-rt-dev g++-aarch64-linux-gnu qemu-user spin &&
     { peerbus_need_packages "clang-tidy-$newest_llvm" || peerbus_need_packages clang-tidy-19; } || return 1
-  # Without them the stage flags says what it left out.
+  # Without them launchers.mpich is left out, and the stage flags says what it left out.
+  peerbus_need_packages libmpich-dev mpich || true
   peerbus_need_packages "clang-$newest_llvm" "libc++-$newest_llvm-dev" "libc++abi-$newest_llvm-dev" || true
 }
 
@@ -103,7 +104,7 @@ stage_deepep() {
 
 # All headers under the flags, warnings and macros of other projects.
 stage_flags() { bash tests/flags.sh; }
-# Models of the protocols, whose states spin searches; soaks; and random bytes for everything that reads bytes from
+# Models of the protocols, whose states spin searches; soaks; MPICH; and random bytes for everything that reads bytes from
 # outside: made up by a seed for what reads a network, and by a fuzzer that looks for new code.
 stage_search() {
   # Once more, as the first gate may have had no spin.

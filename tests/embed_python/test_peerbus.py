@@ -32,7 +32,7 @@ from peerbus import _operands, _tensors
 import ranks
 from ranks import bf16, has_hosts, main, needs_torch, raises, widened
 
-run = functools.partial(ranks.run, fresh=True)  # What the end of an interpreter leaves.
+run = functools.partial(ranks.run, fresh=True)  # Tests look at what the end of an interpreter leaves.
 
 
 def windows():

@@ -34,6 +34,7 @@
 #include "bootstrap/support.hpp"
 #include "support/exchange_check.hpp"
 #include "support/oracle.hpp"
+#include "support/process.hpp"
 #include "support/ranks.hpp"
 #include "support/tally.hpp"
 
@@ -60,6 +61,7 @@ void check_death(std::size_t ranks, std::size_t victim, Body body) {
   CAPTURE(ranks);
   CAPTURE(victim);
   const test::belongings before;
+  REQUIRE(before.no_children);
   const test::tally told;
   const auto start = steady_clock::now();
   const int worst_status = peerbus::run_local(ranks, [&](peerbus::bootstrap& boot) {
@@ -71,6 +73,7 @@ void check_death(std::size_t ranks, std::size_t victim, Body body) {
   CHECK(worst_status == killed);
   CHECK(told.count() == ranks - 1);
   CHECK((steady_clock::now() - start < hang));
+  CAPTURE(test::list_open_files());
   CHECK(test::belongings{} == before);
 
   // The machine is as good as before: the same ranks, all of them, do a round.
@@ -379,6 +382,7 @@ TEST_CASE("a wait for the dead, and for somebody who waits for the dead") {
 
 TEST_CASE("several die at once") {
   const test::belongings before;
+  REQUIRE(before.no_children);
   const test::tally told;
   const int worst_status = peerbus::run_local(6, [&](peerbus::bootstrap& boot) {
     communicator comm{peerbus::unified_bus{boot}, patient};
@@ -392,6 +396,7 @@ TEST_CASE("several die at once") {
   });
   CHECK(worst_status == killed);
   CHECK(told.count() == 3);
+  CAPTURE(test::list_open_files());
   CHECK(test::belongings{} == before);
 }
 

@@ -36,7 +36,7 @@ namespace detail {
 /// If a rank throws or dies, the waits of the other ranks end with peer_dead. Ranks that still run
 /// after `options.grace` are killed, unless they went on without it. A death is reported on stderr.
 /// Ranks end by `_exit`: destructors of static objects and functions of `atexit` do not run. What a
-/// build with --coverage counts is written all the same.
+/// build with --coverage counts (clang: or with -fprofile-instr-generate) is written all the same.
 /// No process outlives the call, nor this process if it is killed: the children die with the thread
 /// that called. The call creates no files.
 /// Cost: one fork per rank, and one `bootstrap::allgather`.

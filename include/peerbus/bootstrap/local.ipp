@@ -44,7 +44,8 @@ extern "C" {
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 [[gnu::weak, gnu::visibility("hidden")]] void __gcov_dump();
 /// Writes what a program counts that was built with -fprofile-instr-generate. Null in other
-/// programs. All ranks have the file of `%p`, and add what they have counted to that of `%m`.
+/// programs. In LLVM_PROFILE_FILE `%p` is the process that started the ranks, so that all would
+/// have one file; by `%m` they add up what they have counted.
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 [[gnu::weak, gnu::visibility("hidden")]] int __llvm_profile_write_file();
 #else

@@ -37,7 +37,8 @@ namespace peerbus::detail {
 ///
 /// It needs a reliable notice of death: a rank that the membership reports as ended does nothing
 /// any more. A rank that lives and is put out by others (`evicted`) may come to a view with them
-/// before it learns of that, in which nothing is completed. The model has no such ranks.
+/// before it learns of that, in which nothing is completed; tests/model/posted_views.pml has such
+/// ranks, and shows that it comes to no view that the others are in without it.
 ///
 /// Threads: one call at a time per rank.
 class view_agreement {
