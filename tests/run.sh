@@ -18,7 +18,7 @@ first_gate=(packages format release test_release)
 deep_stages=(deep_packages verbs asan test_asan tsan test_tsan flags search parse_time tidy aarch64 test_aarch64)
 # What the stages took in seconds on 2 cores, from which a run that must end in time (PEERBUS_MINUTES) tells whether
 # a deep stage still would on this machine. Only the ratios matter; others take no time.
-declare -A usual_seconds=([format]=12 [release]=475 [test_release]=500 [verbs]=305 [asan]=460 [test_asan]=595
+declare -A usual_seconds=([format]=12 [release]=475 [test_release]=500 [verbs]=305 [asan]=460 [test_asan]=520
   [tsan]=225 [test_tsan]=265 [flags]=180 [search]=130 [parse_time]=60 [tidy]=360 [aarch64]=110 [test_aarch64]=35)
 
 if [ -n "${PEERBUS_DEEPEP:-}" ]; then deep_stages+=(deepep); fi

@@ -25,7 +25,6 @@
 #include "conformance/window_suite.hpp"
 #include "support/die_after.hpp"
 #include "support/grouped.hpp"
-#include "support/process.hpp"
 #include "support/ranks.hpp"
 #include "support/round.hpp"
 #include "support/tally.hpp"
@@ -89,10 +88,7 @@ template <class Far>
 void check_fork_in_planes() {
   const int worst_status = peerbus::run_local(4, [&](peerbus::bootstrap& boot) {
     peerbus::communicator comm{hosts<Far, 2>{boot}};
-    auto win = comm.make_window(4096, 1);
-    comm.barrier();
-    if (comm.rank() == peerbus::rank_id{1} && test::is_forked_child()) return;
-    test::do_a_round(comm);
+    test::go_on_beside_a_child(comm);
   });
   CHECK(worst_status == 0);
 }

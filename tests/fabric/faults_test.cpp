@@ -389,11 +389,7 @@ TEST_CASE("a child that a rank forks leaves the connections of the rank alone") 
     CAPTURE(provider);
     const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
       communicator comm = over_fabric(boot, {.provider = provider});
-      auto win = comm.make_window(64, 1);
-      comm.barrier();
-      // All objects of the child are destroyed.
-      if (comm.rank() == rank_id{1} && test::is_forked_child()) return;
-      test::do_a_round(comm);
+      test::go_on_beside_a_child(comm);
     });
     CHECK(worst_status == 0);
   }

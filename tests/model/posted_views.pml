@@ -52,10 +52,7 @@ byte set_of[RANKS];
   :: atomic {                                                                                  \
       from < RANKS && from != me && !(ended & BIT(from)) && nempty(WIRE(from, me)) ->          \
       WIRE(from, me)?sets[from], views[from];                                                  \
-      if                                                                                       \
-      :: gone & BIT(from)                                                                      \
-      :: else -> has_news = true                                                               \
-      fi                                                                                       \
+      has_news = has_news || !(gone & BIT(from))                                               \
     }                                                                                          \
   :: atomic {                                                                                  \
       from < RANKS && from != me && !(ended & BIT(from)) &&                                    \
@@ -65,10 +62,7 @@ byte set_of[RANKS];
       :: empty(WIRE(from, me)) -> break                                                        \
       od;                                                                                      \
       ended = ended | BIT(from);                                                               \
-      if                                                                                       \
-      :: gone & BIT(from)                                                                      \
-      :: else -> has_news = true                                                               \
-      fi                                                                                       \
+      has_news = has_news || !(gone & BIT(from))                                               \
     }
 #if RANKS == 2
 #define HEAR_ALL HEAR(0) HEAR(1)

@@ -239,14 +239,7 @@ TEST_CASE("a peer that does not look at its signals for long") {
 TEST_CASE("a child that a rank forks leaves the connections of the rank alone") {
   const int worst_status = peerbus::run_local(2, [](bootstrap& boot) {
     communicator comm{verbs{boot}, patient};
-    window win = comm.make_window(64, 1);
-    comm.barrier();
-    // All objects of the child are destroyed.
-    if (comm.rank() == rank_id{1} && test::is_forked_child()) return;
-    test::do_a_round(comm);
-    peerbus::check(win.signal(rank_id{1 - comm.rank().index()}, signal_id{0}, 1), "signal");
-    peerbus::check(win.wait(signal_id{0}, 1, deadline::after(hang)), "wait");
-    comm.barrier();
+    test::go_on_beside_a_child(comm);
   });
   CHECK(worst_status == 0);
 }
