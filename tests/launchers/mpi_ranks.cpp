@@ -128,6 +128,7 @@ int main(int argc, char** /*argv*/) {
     check_tcp();
     check_wrong_address();
     check_missing_rank();
+    check_children(mpi_bootstrap(MPI_COMM_WORLD, patience()));
     MPI_Finalize();
     check_not_running("MPI is finalised, expected a call before MPI_Finalize");
   });

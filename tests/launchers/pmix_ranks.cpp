@@ -80,6 +80,7 @@ int main() {
     check_wrong_address(self);
     check_missing_ranks(self);
     check_environment(self);
+    check_children(pmix_bootstrap(self, patience(), {}, "children"));
     require(PMIx_Finalize(nullptr, 0) == PMIX_SUCCESS, "an end of PMIx");
     check_not_running(self);
     check_exchange(*boot);  // It does not need PMIx.

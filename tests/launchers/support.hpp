@@ -11,6 +11,7 @@
 #include <cstring>
 #include <exception>
 #include <iostream>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -26,6 +27,8 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/transport/unified_bus.hpp>
+
+#include "support/silent_children.hpp"
 
 /// The checks of programs that an engine starts, once for each rank. A check that fails ends the
 /// rank, and with it the job.
@@ -103,6 +106,13 @@ inline void check_exchange(bootstrap& boot) {
     require(static_cast<float>(out[i]) == static_cast<float>(tokens[i]) * factor,
             "the sum of both experts' outputs");
   }
+}
+
+/// Lets each rank fork a child, which speaks for nobody and ends without a call of the engine.
+inline void check_children(std::unique_ptr<bootstrap> boot) {
+  if (!is_silent_child(*boot)) return;
+  boot.reset();
+  ::_exit(0);
 }
 
 /// Runs `f` as the main function of a rank, which ends with the process that started it. Prints
