@@ -12,6 +12,7 @@
 #include <peerbus/bootstrap/launch_environment.ipp>
 #include <peerbus/bootstrap/local.ipp>
 #include <peerbus/bootstrap/membership.ipp>
+#include <peerbus/bootstrap/membership_words.ipp>
 #include <peerbus/bootstrap/observed_group.ipp>
 #include <peerbus/bootstrap/split.ipp>
 #include <peerbus/bootstrap/threads.ipp>

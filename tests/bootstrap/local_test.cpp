@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <iterator>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -29,11 +31,13 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/cgroup.hpp>
 #include <peerbus/core/cores.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/memory_file.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
+#include <peerbus/core/unique_fd.hpp>
 
 #include "support.hpp"
 
@@ -55,6 +59,67 @@ namespace {
 std::vector<std::uint32_t> usable_cores() { return peerbus::usable_core_numbers(); }
 
 bool runs_as_root() { return ::geteuid() == 0; }
+
+/// A cgroup below that of this process, with a limit of its memory. It is removed once it is empty
+/// and this process has ended, however that ends, or the object has.
+class limited_cgroup {
+ public:
+  explicit limited_cgroup(std::size_t bytes) {
+    for (const std::string& parent : peerbus::cgroup_directories("", "memory")) {
+      const std::string folder = parent + "/peerbus_test_" + std::to_string(::getpid());
+      if (::mkdir(folder.c_str(), 0700) != 0) continue;
+      folder_ = folder;
+      remover_ = start_remover();
+      for (const char* const limit : {"/memory.limit_in_bytes", "/memory.max"})
+        if (write(limit, std::to_string(bytes)) && enter_and_leave()) return;
+      end();
+    }
+  }
+  limited_cgroup(const limited_cgroup&) = delete;
+  limited_cgroup& operator=(const limited_cgroup&) = delete;
+  ~limited_cgroup() { end(); }
+
+  /// Returns whether there is one: not without the right to make one.
+  [[nodiscard]] bool exists() const { return !folder_.empty(); }
+
+  /// Moves the process that calls into it.
+  [[nodiscard]] bool enter() const { return write("/cgroup.procs", "0"); }
+
+ private:
+  [[nodiscard]] bool write(const std::string& file, const std::string& text) const {
+    const peerbus::unique_fd open{::open((folder_ + file).c_str(), O_WRONLY | O_CLOEXEC)};
+    return open && ::write(open.get(), text.data(), text.size()) == std::ssize(text);
+  }
+  [[nodiscard]] bool enter_and_leave() const {
+    return status_of(in_child([this] { return enter() ? 0 : 1; })) == 0;
+  }
+  /// A process that sees this one end by the pipe that only this one writes to.
+  pid_t start_remover() {
+    std::array<int, 2> ends{};
+    require(::pipe2(ends.data(), O_CLOEXEC) == 0, "a pipe");
+    const peerbus::unique_fd told{ends[0]};
+    alive_ = peerbus::unique_fd{ends[1]};
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    alive_.reset();
+    ::setsid();
+    char byte = 0;
+    while (::read(told.get(), &byte, 1) < 0 && errno == EINTR) {
+    }
+    for (int i = 0; i < 1000 && ::rmdir(folder_.c_str()) != 0; ++i) ::usleep(5000);
+    ::_exit(0);
+  }
+  void end() {
+    if (!exists()) return;
+    alive_.reset();
+    status_of(remover_);
+    folder_.clear();
+  }
+
+  std::string folder_;
+  peerbus::unique_fd alive_;
+  pid_t remover_ = 0;
+};
 
 /// Runs `f` in a child of another user, who has limits where root has none.
 template <class F>
@@ -404,6 +469,35 @@ TEST_CASE("run_local: a handler that reaps all children takes no statuses away")
             });
           });
           require(status != 0 && contains(of_dead, "rank 1 died"), "a death, got " + of_dead);
+          return 0;
+        })) == 0);
+}
+
+TEST_CASE("run_local: a rank that is killed for memory is told from others") {
+  const time_limit limit;
+  constexpr std::size_t most = std::size_t{256} << 20U;
+  const limited_cgroup cgroup{most};
+  if (!cgroup.exists()) {
+    MESSAGE("not tested: no cgroup with a limit of memory can be made here");
+    return;
+  }
+  CHECK(status_of(in_child([&] {
+          require(cgroup.enter(), "a process in the cgroup");
+          const auto said = stderr_of([] {
+            (void)run_local(2, [](bootstrap& boot) {
+              if (boot.rank() == rank_id{1}) {  // Each part is below the limit, and so no error.
+                std::vector<std::vector<char>> parts;
+                for (;;) parts.emplace_back(most / 4, 'x');
+              }
+              (void)boot.allgather({}, patience(), "first");
+            });
+          });
+          for (const char* const cause :
+               {"rank 1 died: killed by signal 9", "rank 0: allgather for 'first': rank 1 died ("})
+            require(contains(said, cause), cause + said);
+          constexpr const char* memory =
+              "killed 1 process of this cgroup as memory ran out, limit 256 MiB)";
+          require(said.find(memory) != said.rfind(memory), "the cause twice in " + said);
           return 0;
         })) == 0);
 }

@@ -272,6 +272,7 @@ inline void read_kernel_texts(bytes given) {
     for (const auto& directory : peerbus::cgroup_directories(root.path, "memory"))
       expect(directory.size() < root.path.native().size() + text.size() + 64, "a directory");
     (void)peerbus::cgroup_memory_limit(root.path);
+    (void)peerbus::cgroup_memory_kills(root.path);
   } else {
     const auto line = std::min(text.find('\n'), text.size());
     write(root.path / "index0/size", text.substr(0, line));

@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: MIT
 // ctest: tsan
-#include <stdlib.h>  // NOLINT(modernize-deprecated-headers): mkdtemp is POSIX's.
-
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -200,41 +195,6 @@ TEST_CASE("memory_limit is no more than the machine has, and shapes are judged b
     REQUIRE(objection.has_value());
     CHECK(objection->code() == errc::out_of_memory);
   }
-}
-
-TEST_CASE("memory_limit is the tightest limit of the cgroup and its ancestors") {
-  std::string root = (std::filesystem::temp_directory_path() / "peerbus_limit.XXXXXX").string();
-  REQUIRE(::mkdtemp(root.data()) != nullptr);
-  const auto write = [&](const std::string& file, const std::string& text) {
-    const std::filesystem::path whole = root + file;
-    std::filesystem::create_directories(whole.parent_path());
-    std::ofstream{whole} << text;
-  };
-  const std::size_t machine = peerbus::detail::memory_limit(root);
-  CHECK(machine > (std::size_t{16} << 20));  // Nothing says anything else.
-  SUBCASE("version 2") {
-    write("/proc/self/cgroup", "0::/job/step\n");
-    write("/sys/fs/cgroup/job/step/memory.max", "max\n");
-    CHECK(peerbus::detail::memory_limit(root) == machine);
-    write("/sys/fs/cgroup/job/memory.max", "4194304\n");
-    CHECK(peerbus::detail::memory_limit(root) == 4194304);
-    write("/sys/fs/cgroup/job/step/memory.max", "1048576\n");
-    CHECK(peerbus::detail::memory_limit(root) == 1048576);
-  }
-  SUBCASE("version 1") {
-    write("/proc/self/cgroup", "5:cpu:/\n4:memory:/job/step\n0::/other\n");
-    write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
-    CHECK(peerbus::detail::memory_limit(root) == machine);
-    write("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "2097152\n");
-    write("/sys/fs/cgroup/memory/job/step/memory.limit_in_bytes", "8388608\n");
-    CHECK(peerbus::detail::memory_limit(root) == 2097152);
-  }
-  SUBCASE("the path of another namespace") {
-    write("/proc/self/cgroup", "0::/pods/of/the/host\n");
-    write("/sys/fs/cgroup/memory.max", "1048576\n");
-    CHECK(peerbus::detail::memory_limit(root) == 1048576);
-  }
-  std::filesystem::remove_all(root);
 }
 
 TEST_CASE("the archetypes do nothing and say so") {

@@ -14,6 +14,7 @@
 #include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/bootstrap/event_listener.hpp>
 #include <peerbus/bootstrap/event_listeners.hpp>
+#include <peerbus/core/cgroup.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -127,7 +128,8 @@ class membership {
   /// announcement. The states `died`, `followed` and `lost` are returned as `failed`.
   [[nodiscard]] rank_state state(rank_id peer) const noexcept;
 
-  /// Returns the lowest other rank whose state is `failed`, if there is one.
+  /// Returns the lowest other rank whose state is `failed`, or rank that was put out, if there is
+  /// one.
   /// Cost: at most two system calls if no rank has ended since the last poll, and two atomic loads
   /// per rank.
   [[nodiscard]] std::optional<rank_id> first_failed() const noexcept;
@@ -142,6 +144,9 @@ class membership {
   /// `first_failed` and `describe_missing` do as if the group did not have it, except that waiting
   /// for `peer` itself stays hopeless. What was announced of earlier `peer_dead` is forgotten.
   void exclude(rank_id peer) noexcept;
+  /// Records that another rank goes on without `peer`, which may be this rank, and may live: until
+  /// it is excluded, `health` returns `peer_dead`, so that no wait goes on. No state changes.
+  void note_put_out(rank_id peer) noexcept;
   /// Returns whether the group goes on without `peer`.
   [[nodiscard]] bool is_excluded(rank_id peer) const noexcept {
     // order: relaxed; guards no other data.
@@ -176,8 +181,9 @@ class membership {
   /// announces `end_by_exception()` instead. For destructors.
   void announce_end(int exceptions_before) noexcept;
 
-  /// Returns the state of `peer` in words, such as "rank 3 died", "rank 2 failed", "rank 1 left" or
-  /// "rank 0 runs".
+  /// Returns the state of `peer` in words, such as "rank 3 died", "rank 2 failed", "rank 1 left",
+  /// "rank 4 was put out" or "rank 0 runs"; and if it failed, what the kernel has killed meanwhile
+  /// because memory ran out.
   [[nodiscard]] std::string fate(rank_id peer) const;
 
   /// Returns the place where this rank writes what it does.
@@ -230,7 +236,8 @@ class membership {
 
   /// Describes the other ranks that have ended, for messages. Ranks that ended only because another
   /// rank was gone are left out, so that the cause can be seen, unless there are no others. After 8
-  /// ranks the list is cut. Empty if all ranks run that are not excluded.
+  /// ranks the list is cut. Says what the kernel has killed, as `fate`. Empty if all ranks run that
+  /// are not excluded.
   [[nodiscard]] std::string describe_missing() const;
 
   /// Returns whether `peer` ends within `patience`: its process if that is watched by a pidfd, or
@@ -242,7 +249,11 @@ class membership {
   /// Returns the list of `describe_missing`, with or without the ranks that only followed another.
   [[nodiscard]] std::string describe(bool followers_too) const;
 
+  /// Returns the words after the rank in `fate`.
+  [[nodiscard]] const char* ending_of(rank_id peer) const noexcept;
+
   [[nodiscard]] bool followed(rank_id peer) const noexcept;
+  [[nodiscard]] bool is_put_out(rank_id peer) const noexcept;
 
   /// Adds the pidfd of `peer` to one epoll set, so that a poll costs one system call for any number
   /// of ranks. With a system call per rank, hundreds of waiting ranks would use up a few cores.
@@ -271,10 +282,12 @@ class membership {
   std::shared_ptr<detail::activity_line> lent_line_;  ///< the same, given by the caller
   std::shared_ptr<detail::told_activity> told_;       ///< has `lines_`, if messages bring them
   detail::activity_line* own_line_;
+  std::optional<memory_kills> memory_;  ///< none where all ranks are threads
   event_listeners listeners_;
   unique_fd watched_;
   std::unique_ptr<std::atomic<bool>[]> ended_;
   std::unique_ptr<std::atomic<bool>[]> excluded_;
+  std::unique_ptr<std::atomic<bool>[]> put_out_;  ///< others go on without it
   std::atomic<std::size_t> exclusions_{0};
   mutable std::atomic<bool> told_of_death_{false};
 };
@@ -282,5 +295,6 @@ class membership {
 }  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/bootstrap/membership.ipp>  // IWYU pragma: keep
+#include <peerbus/bootstrap/membership.ipp>        // IWYU pragma: keep
+#include <peerbus/bootstrap/membership_words.ipp>  // IWYU pragma: keep
 #endif

@@ -34,7 +34,8 @@ PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word
       lines_{std::move(lines)},
       own_line_{lines_.empty() ? &unshared_ : lines_[rank.index()]},
       ended_{std::make_unique<std::atomic<bool>[]>(size)},
-      excluded_{std::make_unique<std::atomic<bool>[]>(size)} {
+      excluded_{std::make_unique<std::atomic<bool>[]>(size)},
+      put_out_{std::make_unique<std::atomic<bool>[]>(size)} {
   own_line_->claim();
   processes_.resize(size_);
   for (const rank_id peer : all_ranks{size_}) watch(peer);
@@ -45,6 +46,7 @@ PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word
                                       std::shared_ptr<detail::activity_line> own_line)
     : membership{rank, size, states, news, std::vector<unique_fd>{}} {
   news_ = news.get();
+  memory_.emplace();
   if (own_line == nullptr) return;
   lent_line_ = std::move(own_line);
   own_line_ = lent_line_.get();
@@ -79,7 +81,9 @@ PEERBUS_INLINE rank_state membership::state(rank_id peer) const noexcept {
 PEERBUS_INLINE std::optional<rank_id> membership::first_failed() const noexcept {
   notice_ended();
   for (const rank_id peer : all_ranks{size_})
-    if (peer != rank_ && !is_excluded(peer) && noticed(peer) == rank_state::failed) return peer;
+    if (is_put_out(peer) ||
+        (peer != rank_ && !is_excluded(peer) && noticed(peer) == rank_state::failed))
+      return peer;
   return std::nullopt;
 }
 
@@ -88,10 +92,12 @@ PEERBUS_INLINE errc membership::health(std::optional<rank_id> awaited) const noe
   bool anybody_runs = false;
   bool is_alone = true;
   for (const rank_id peer : all_ranks{size_}) {
-    if (peer == rank_ || (is_excluded(peer) && peer != awaited)) continue;
+    const bool put_out = is_put_out(peer);
+    if (!put_out && (peer == rank_ || (is_excluded(peer) && peer != awaited))) continue;
     is_alone = false;
     const auto current = noticed(peer);
-    if (current == rank_state::failed || (current == rank_state::left && peer == awaited)) {
+    if (put_out || current == rank_state::failed ||
+        (current == rank_state::left && peer == awaited)) {
       note_peer_dead();
       return errc::peer_dead;
     }
@@ -115,6 +121,15 @@ PEERBUS_INLINE void membership::exclude(rank_id peer) noexcept {
                                      std::memory_order_relaxed)) {
   }
   told_of_death_.store(false, std::memory_order_relaxed);
+}
+
+PEERBUS_INLINE void membership::note_put_out(rank_id peer) noexcept {
+  // order: relaxed, here and below; it guards no other data.
+  put_out_[peer.index()].store(true, std::memory_order_relaxed);
+}
+
+PEERBUS_INLINE bool membership::is_put_out(rank_id peer) const noexcept {
+  return put_out_[peer.index()].load(std::memory_order_relaxed) && !is_excluded(peer);
 }
 
 PEERBUS_INLINE void membership::end(std::span<const rank_id> peers, deadline until) {
@@ -153,17 +168,6 @@ PEERBUS_INLINE void membership::announce_end(int exceptions_before) noexcept {
   announce(is_unwinding ? end_by_exception() : rank_state::left);
 }
 
-PEERBUS_ERROR_PATH std::string membership::fate(rank_id peer) const {
-  const auto current = state(peer);
-  const char* ending = current == rank_state::running        ? " runs"
-                       : current == rank_state::left         ? " left"
-                       : said_by(peer) == rank_state::failed ? " failed"
-                       : said_by(peer) == rank_state::lost   ? " is out of reach"
-                       : followed(peer)                      ? " ended with another"
-                                                             : " died";
-  return detail::concat(peer, ending);
-}
-
 PEERBUS_INLINE std::vector<detail::activity_line*> membership::lines_of(
     std::span<const rank_id> ranks) const {
   std::vector<detail::activity_line*> found;
@@ -176,32 +180,6 @@ PEERBUS_INLINE std::vector<detail::activity_line*> membership::lines_of(
 PEERBUS_INLINE std::optional<activity> membership::last_seen(rank_id rank) const noexcept {
   if (rank == rank_) return own_activity().read();
   return rank.index() < lines_.size() ? lines_[rank.index()]->read() : std::nullopt;
-}
-
-PEERBUS_ERROR_PATH std::string membership::describe_last_seen(rank_id peer) const {
-  if (peer.index() >= lines_.size()) return {};
-  const auto seen = last_seen(peer);
-  if (!seen) return told_ ? "" : "not heard yet";  // It may wait, but not for long.
-  return detail::concat("last heard ", detail::describe_span(deadline::saturated(seen->heard)),
-                        " ago, ", peerbus::describe(*seen));
-}
-
-PEERBUS_ERROR_PATH std::string membership::describe_awaited(
-    std::span<const rank_id> awaited, detail::function_ref<std::string(rank_id)> what) const {
-  std::string text;
-  for (const rank_id peer : awaited.first(std::min(awaited.size(), detail::most_listed))) {
-    text += detail::concat(text.empty() ? "" : ", ", peer, " (", what(peer));
-    if (const auto seen = describe_last_seen(peer); !seen.empty()) text += "; " + seen;
-    text += ")";
-  }
-  if (awaited.size() > detail::most_listed)
-    text += detail::concat(" and ", awaited.size() - detail::most_listed, " more");
-  return text;
-}
-
-PEERBUS_ERROR_PATH std::string membership::describe_missing() const {
-  std::string causes = describe(false);
-  return causes.empty() ? describe(true) : causes;
 }
 
 PEERBUS_INLINE bool membership::ends_within(rank_id peer,
@@ -221,22 +199,6 @@ PEERBUS_INLINE bool membership::ends_within(rank_id peer,
   return true;
 }
 
-PEERBUS_ERROR_PATH std::string membership::describe(bool followers_too) const {
-  std::string text;
-  std::size_t missing = 0;
-  for (const rank_id peer : all_ranks{size_}) {
-    if (peer == rank_ || is_excluded(peer) || state(peer) == rank_state::running ||
-        (!followers_too && followed(peer)))
-      continue;
-    if (++missing > detail::most_listed) continue;
-    if (missing > 1) text += ", ";
-    text += fate(peer);
-  }
-  if (missing > detail::most_listed)
-    text += detail::concat(" and ", missing - detail::most_listed, " more");
-  return text;
-}
-
 PEERBUS_INLINE bool membership::followed(rank_id peer) const noexcept {
   return said_by(peer) == rank_state::followed;
 }
@@ -244,6 +206,7 @@ PEERBUS_INLINE bool membership::followed(rank_id peer) const noexcept {
 PEERBUS_INLINE void membership::watch(rank_id peer) {
   const unique_fd& process = processes_[peer.index()];
   if (!process) return;
+  if (!memory_) memory_.emplace();
   if (!watched_) watched_ = unique_fd::above_standard(::epoll_create1(EPOLL_CLOEXEC));
   epoll_event event{};
   event.events = EPOLLIN;

@@ -20,6 +20,7 @@
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/bootstrap/detail/run_rank.hpp>
 #include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/cgroup.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
@@ -155,7 +156,8 @@ class children {
     } else if (WIFSIGNALED(status)) {
       const int number = WTERMSIG(status);
       result = 128 + number;
-      how = concat("killed by signal ", number, " (", ::strsignal(number), ")");
+      how = concat("killed by signal ", number, " (", ::strsignal(number), ")",
+                   number == SIGKILL ? memory_.describe() : "");
     } else {
       result = WEXITSTATUS(status);
       how = concat("ended the process with status ", result, " without returning");
@@ -179,6 +181,7 @@ class children {
   membership::state_word* states_;
   const membership::state_word* statuses_;
   std::vector<child> all_;
+  memory_kills memory_;
   int worst_ = 0;
   std::size_t abnormal_ = 0;
   bool reporting_ = true;
