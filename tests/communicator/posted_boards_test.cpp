@@ -136,7 +136,7 @@ struct participant {
   participant(post_office& office, std::size_t rank)
       : box{std::make_shared<mailbox>(office, rank_id{rank})},
         members{std::make_shared<membership>(rank_id{rank}, office.size(), box->states(), box)},
-        boards{std::make_unique<posted_boards>(box, office.size(), rank_id{rank})},
+        boards{std::make_unique<posted_boards>(box, members)},
         agreement{members, boards->boards(), peerbus::adaptive_wait{}.thresholds(office.size(), 1),
                   boards.get()},
         view{office.size()} {}

@@ -4,6 +4,7 @@
 // Ranks of pretended hosts, which met over TCP as a mesh, lose ranks and take in others.
 #include <signal.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -31,6 +33,7 @@
 #include "support/hosts_plan.hpp"
 #include "support/plan.hpp"
 #include "support/sanitized.hpp"
+#include "support/silent_children.hpp"
 
 namespace hosts_admission_test {
 
@@ -109,6 +112,13 @@ TEST_CASE("a rank that is stopped, or lives, is put out, learns it, and comes ba
   }
 }
 
+TEST_CASE("waits end when another rank puts somebody out") {
+  const auto two_hosts = [](std::size_t slot) { return "host " + std::to_string(slot % 2); };
+  hosts::check_waits_of_eviction(over_planes, two_hosts);
+  hosts::check_waits_of_eviction(hosts::over<peerbus::fabric>, two_hosts);
+  hosts::check_waits_of_eviction(over_planes, [](std::size_t) { return std::string{"one host"}; });
+}
+
 TEST_CASE("a process that dies at any moment while it joins") {
   for (int moment = 0; moment < 60; moment += 12) {
     CAPTURE(moment);
@@ -134,6 +144,29 @@ TEST_CASE("a process that dies while it makes what it needs") {
     return 0;
   });
   CHECK(test::status_of(child) == killed);
+  for (const pid_t each : children) CHECK(test::status_of(each) == 0);
+}
+
+TEST_CASE("a child that a rank forks speaks for no rank of a group that another joined") {
+  const test::time_limit limit;
+  const auto port = test::free_tcp_port();
+  const auto fork_in_turn = [](std::unique_ptr<member> now) {
+    test::expect(now != nullptr, "one that is taken in");
+    if (test::is_silent_child(*now->boot)) {
+      now.reset();
+      ::_exit(0);
+    }
+    now->check_rounds();
+  };
+  const auto children = start_two(port, [&](std::unique_ptr<member> now, const auto& place) {
+    fork_in_turn(admit_soon(*now, place));
+  });
+  const pid_t newcomer = test::in_child([&] {
+    const auto place = place_of(1, port);
+    fork_in_turn(peerbus::join_running(place, hosts::made_at(place, over_planes)));
+    return 0;
+  });
+  CHECK(test::status_of(newcomer) == 0);
   for (const pid_t each : children) CHECK(test::status_of(each) == 0);
 }
 

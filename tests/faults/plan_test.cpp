@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -91,8 +92,11 @@ struct on_one_host {
     return peerbus::join_running(
         place, [this](auto boot) { return make(std::move(boot)); }, test::patience());
   }
-  void go_on(server& now) const {
-    now->comm.continue_without_the_dead();
+  void go_on(server& now, const plans::slots& evicted) const {
+    if (evicted.empty())
+      now->comm.continue_without_the_dead();
+    else
+      now->comm.continue_without(std::vector<rank_id>(evicted.begin(), evicted.end()));
     static_cast<void>(now->moe.resume());
     now->team.resume();
   }
@@ -118,7 +122,8 @@ struct on_one_host {
 
 /// Makes up `count` phases of up to six ranks. In each but the first, whose ranks all have to meet,
 /// every rank that is there is killed or leaves with a chance of a sixth, and every other one
-/// comes, or is killed on its way, with one of five in twelve.
+/// comes, or is killed on its way, with one of five in twelve. Of two ranks that were there and are
+/// killed, the second one may be so while others agree, and one that was there may be put out.
 plan draw_plan(std::size_t count, oracle::random& from) {
   plan made;
   while (made.size() < count) {
@@ -130,6 +135,16 @@ plan draw_plan(std::size_t count, oracle::random& from) {
         next.killed.push_back(rank);
       else if (is_there ? drawn > 1 : drawn < 5)
         next.serve.push_back(rank);
+    }
+    const plans::slots before = made.empty() ? plans::slots{} : made.back().serve;
+    if (const auto there = plans::among(before, next.killed);
+        there.size() > 1 && there.back() == next.killed.back() && from.below(2) == 0) {
+      next.killed_in_agreement.push_back(next.killed.back());
+      next.killed.pop_back();
+    }
+    if (const auto stay = plans::among(before, next.serve); stay.size() > 1 && from.below(3) == 0) {
+      next.evicted.push_back(stay[from.below(stay.size())]);
+      std::erase(next.serve, next.evicted.front());
     }
     // Somebody is there all the time, to take in the others.
     if (!next.serve.empty() &&
@@ -159,7 +174,7 @@ std::uint64_t play(const plan& phases, std::uint64_t kind, std::uint64_t seed) {
   };
   oracle::random moments{seed};
   plans::job served{phases, body, [&] { return std::chrono::microseconds{moments.below(30'000)}; },
-                    6};
+                    6, 128 + SIGKILL};
   served.run();
   return served.batches();
 }
@@ -178,23 +193,28 @@ TEST_CASE("plans") {
 }
 
 TEST_CASE("plans that a seed makes up") {
-  std::uint64_t batches = 0, kills = 0, arrivals = 0;
+  std::uint64_t batches = 0, kills = 0, evictions = 0, arrivals = 0;
   test::for_each_seed("PEERBUS_PLANS", 4, [&](std::uint64_t seed) {
     oracle::random from{seed};
     const plan drawn = draw_plan(12, from);
     batches += play(drawn, seed, seed);
     for (std::size_t p = 0; p < drawn.size(); ++p) {
-      kills += drawn[p].killed.size();
+      kills += drawn[p].killed.size() + drawn[p].killed_in_agreement.size();
+      evictions += drawn[p].evicted.size();
       for (const std::size_t rank : drawn[p].serve)
         arrivals += p != 0 && !plans::has(drawn[p - 1].serve, rank) ? 1U : 0U;
     }
   });
-  MESSAGE(batches, " batches, ", kills, " kills, ", arrivals, " ranks that came");
+  MESSAGE(batches, " batches, ", kills, " kills, ", evictions, " put out, ", arrivals,
+          " that came");
 }
 
 TEST_CASE("a plan that names nobody, or unknown ranks") {
   for (const char* const text :
-       {"[[0, 1], []]", "[[0, 1], [-1]]", "[[0, 99]]", "[[0, 0]]", "[[0], 1]"}) {
+       {"[[0, 1], []]", "[[0, 1], [-1]]", "[[0, 99]]", "[[0, 0]]", "[[0], 1]",
+        R"([{"evicted": [1]}])", R"([[0, 1], {"ranks": [0, 1], "evicted": [1]}])",
+        R"([[0], {"ranks": [0], "evicted": [1]}])",
+        R"([[0, 1], {"ranks": [0], "killed_in_agreement": [1]}])"}) {
     CAPTURE(text);
     CHECK_THROWS(read_plan(nlohmann::json::parse(text)));
   }

@@ -173,7 +173,9 @@ inline std::uint64_t hear_messages(bytes said) {
   auto detector = std::make_shared<peerbus::detail::tcp_failure_detector>(
       peerbus::rank_id{0}, std::vector<peerbus::detail::connection>(3));
   detector->become_mesh(std::move(links));
-  peerbus::detail::posted_boards boards{detector, 3, peerbus::rank_id{0}};
+  peerbus::detail::posted_boards boards{
+      detector,
+      std::make_shared<peerbus::membership>(peerbus::rank_id{0}, 3, detector->states(), detector)};
   expect(detector->ends_within(peerbus::rank_id{1}, std::chrono::seconds{20}), "an end");
   const auto& own = agreement_board::at(boards.boards()[0]);
   expect(own.revised.value() == 0 && own.gathered.value() == 0, "an own board left alone");

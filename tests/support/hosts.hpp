@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -66,17 +67,22 @@ inline std::vector<rank_id> ended(const server& now) {
 
 /// Goes on without the ranks that have died. `end(where)` is called on the way. The connection to a
 /// rank that was killed before it had read all ends by a reset, which proves no death, but here
-/// nobody ends otherwise. `make(boot)` makes what a rank serves with.
+/// nobody ends otherwise. `make(boot)` makes what a rank serves with. Goes on without the ranks
+/// `evicted`, too.
 template <class Server, class Make, class End>
-void go_on(std::unique_ptr<Server>& now, Make make, End end) {
+void go_on(std::unique_ptr<Server>& now, Make make, End end,
+           const std::vector<rank_id>& evicted = {}) {
   bool vouches = false;
   for (int tries = 0; tries < 20; ++tries) {
     try {
       end(at::agreement);
-      if (vouches)
-        now->comm.continue_without(ended(*now));
-      else
+      std::vector<rank_id> out = vouches ? ended(*now) : std::vector<rank_id>{};
+      for (const rank_id rank : evicted)
+        if (std::find(out.begin(), out.end(), rank) == out.end()) out.push_back(rank);
+      if (out.empty())
         now->comm.continue_without_the_dead();
+      else
+        now->comm.continue_without(out);
       now = peerbus::survivors(now->comm, [&](std::unique_ptr<peerbus::bootstrap> met) {
         end(at::resume);
         return make(std::move(met));

@@ -4,11 +4,13 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -69,6 +71,13 @@ inline std::unique_ptr<member> begin(const peerbus::tcp_settings& place, transpo
                               {first.begin(), first.end()}, capacity));
 }
 
+/// Returns the rank of a slot.
+inline rank_id rank_at(const member& now, std::size_t slot) {
+  for (const rank_id rank : now.comm.ranks())
+    if (now.boot->slot(rank).index() == slot) return rank;
+  test::fail("no rank has the slot ", slot);
+}
+
 /// How the rank of `place` serves, and comes to do so.
 struct on_hosts {
   peerbus::tcp_settings place;
@@ -80,8 +89,10 @@ struct on_hosts {
   [[nodiscard]] std::unique_ptr<member> join() const {
     return peerbus::join_running(place, made_at(place, make), test::patience());
   }
-  void go_on(std::unique_ptr<member>& now) const {
-    hosts::go_on(now, made_at(place, make), [](survivors::at) {});
+  void go_on(std::unique_ptr<member>& now, const plans::slots& evicted) const {
+    std::vector<rank_id> out;
+    for (const std::size_t slot : evicted) out.push_back(rank_at(*now, slot));
+    hosts::go_on(now, made_at(place, make), [](survivors::at) {}, out);
   }
   [[nodiscard]] bool admit(std::unique_ptr<member>& now) const {
     auto next = now->door.admit(made_at(place, make));
@@ -99,14 +110,7 @@ inline void play(const plans::plan& phases, transport_maker make,
   const auto body = [&](plans::board& shared, std::size_t slot) {
     plans::live(phases, shared, slot, on_hosts{place_of(slot, port), make});
   };
-  plans::job{phases, body, [moment] { return moment; }, 1}.run();
-}
-
-/// Returns the rank of a slot.
-inline rank_id rank_at(const member& now, std::size_t slot) {
-  for (const rank_id rank : now.comm.ranks())
-    if (now.boot->slot(rank).index() == slot) return rank;
-  test::fail("no rank has the slot ", slot);
+  plans::job{phases, body, [moment] { return moment; }, 1, 0}.run();
 }
 
 /// What a rank that is put out does before it learns that.
@@ -153,10 +157,14 @@ inline void check_eviction(transport_maker make, const plans::slots& all, std::s
   const auto go_on_and_admit = [&](std::unique_ptr<member>& now,
                                    const peerbus::tcp_settings& place) {
     while (*stopping == 0) std::this_thread::yield();
-    if (is_stopped)
-      test::expect_error(errc::timed_out, {"barrier"}, [&] {
-        now->comm.barrier(peerbus::deadline::after(std::chrono::milliseconds{300}));
-      });
+    if (is_stopped) {
+      const auto problem = test::error_of(
+          [&] { now->comm.barrier(peerbus::deadline::after(std::chrono::milliseconds{300})); });
+      // The first whose patience ends puts the rank out, and the others hear of that.
+      test::expect(problem.code() == errc::timed_out ||
+                       problem.text().find(" was put out") != std::string::npos,
+                   "a timeout, or news: ", problem.what());
+    }
     now->comm.continue_without(std::vector{rank_at(*now, evicted)});
     auto old = std::exchange(now, peerbus::survivors(now->comm, made_at(place, make)));
     if (!others_stay) old.reset();
@@ -188,6 +196,45 @@ inline void check_eviction(transport_maker make, const plans::slots& all, std::s
       return 0;
     }));
   for (const pid_t child : children) CHECK(test::status_of(child) == 0);
+}
+
+/// The first of three ranks puts the second one out while that and the third wait for it. Both hear
+/// of it at once, and not at their deadlines. `host_of(slot)` names a slot's host.
+template <class HostOf>
+void check_waits_of_eviction(transport_maker make, HostOf host_of) {
+  using waiting = std::function<void(member&)>;
+  for (const waiting& wait :
+       {waiting{[](member& now) { now.comm.barrier(); }},
+        waiting{[](member& now) { now.check_rounds(); }},
+        waiting{[](member& now) { static_cast<void>(now.comm.make_window(64, 1)); }}}) {
+    const test::time_limit limit;
+    const auto port = test::free_tcp_port();
+    const test::shared<std::atomic<int>> went_on;
+    std::array<pid_t, 3> children{};
+    for (std::size_t slot = 0; slot < children.size(); ++slot)
+      children[slot] = test::in_child([&] {
+        auto place = place_of(slot, port);
+        place.host = host_of(slot);
+        auto now = begin(place, make, {0, 1, 2});
+        now->check_rounds();
+        const std::vector<rank_id> evicted{rank_id{1}};
+        if (slot != 0)
+          test::expect_error(errc::peer_dead, {"rank 1 was put out"}, [&] { wait(*now); });
+        if (slot == 1) {
+          test::expect_error(errc::view_changed, {"the other ranks went on without rank 1"},
+                             [&] { now->comm.continue_without_the_dead(); });
+          while (*went_on < 2) std::this_thread::yield();  // Nobody shall hear that it left.
+          return 0;
+        }
+        hosts::go_on(
+            now, made_at(place, make), [](survivors::at) {},
+            slot == 0 ? evicted : std::vector<rank_id>{});
+        now->check_rounds();
+        ++*went_on;
+        return 0;
+      });
+    for (const pid_t child : children) CHECK(test::status_of(child) == 0);
+  }
 }
 
 }  // namespace hosts

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -25,9 +26,10 @@
 #include "bootstrap/support.hpp"
 
 /// Groups that lose ranks and take in others under load, by a plan: a list of phases, each the
-/// slots that serve in it and those that are killed in it as by `kill -9`, at any moment. A slot
-/// that the next phase does not name leaves by itself, and one that it names anew joins. A phase
-/// ends when each of its slots that live has served some batches with exactly the others.
+/// slots that serve in it, those that are killed in it as by `kill -9`, at any moment or once
+/// others agree on the next view, and those that the others put out although they live. A slot that
+/// the next phase does not name leaves by itself, and one that it names anew joins. A phase ends
+/// when each of its slots that stay has served some batches with exactly the others.
 namespace plans {
 
 using slots = std::vector<std::size_t>;
@@ -39,16 +41,19 @@ inline bool has(const slots& set, std::size_t slot) {
 }
 
 struct phase {
-  slots serve;  ///< those that live at its end, ascending
+  slots serve;  ///< those that are there at its end, ascending
   slots killed;
+  slots killed_in_agreement = {};  ///< once others have begun to go on without one of `killed`
+  slots evicted = {};
 
-  [[nodiscard]] bool names(std::size_t slot) const { return has(serve, slot) || has(killed, slot); }
+  [[nodiscard]] bool names(std::size_t slot) const { return has(all(), slot); }
   /// Returns all that it names, ascending.
   [[nodiscard]] slots all() const {
-    slots both = serve;
-    both.insert(both.end(), killed.begin(), killed.end());
-    std::sort(both.begin(), both.end());
-    return both;
+    slots every = serve;
+    for (const slots* const more : {&killed, &killed_in_agreement, &evicted})
+      every.insert(every.end(), more->begin(), more->end());
+    std::sort(every.begin(), every.end());
+    return every;
   }
 };
 using plan = std::vector<phase>;
@@ -59,8 +64,9 @@ struct board {
     std::atomic<std::size_t> phase{0};
     std::atomic<std::uint32_t> batches{0};  ///< served in this phase with exactly its slots
   };
-  std::atomic<std::size_t> phase{0};      ///< the number of phases once the plan is over
-  std::atomic<std::uint64_t> batches{0};  ///< of all slots
+  std::atomic<std::size_t> phase{0};         ///< the number of phases once the plan is over
+  std::atomic<std::uint64_t> batches{0};     ///< of all slots
+  std::atomic<std::uint64_t> agreements{0};  ///< how often a slot has begun to go on without others
   std::array<progress, most_slots> of_slots;
 };
 
@@ -83,10 +89,20 @@ slots members_of(const Communicator& comm) {
   return found;
 }
 
+/// Returns those of the slots `some` that `members` has.
+inline slots among(const slots& members, const slots& some) {
+  slots found;
+  std::copy_if(some.begin(), some.end(), std::back_inserter(found),
+               [&](std::size_t slot) { return has(members, slot); });
+  return found;
+}
+
 /// Serves as `slot` until the plan is over, or names the slot no more. `Ways` says by what:
 /// `begin(slots)` and `join()` return a pointer to a server, which has a communicator `comm`;
-/// `go_on(server)` continues without the dead, `admit(server)` returns whether it took ranks in,
-/// and `serve(server)` checks a batch.
+/// `go_on(server, evicted)` continues without the dead and the slots `evicted`, `admit(server)`
+/// returns whether it took ranks in, and `serve(server)` checks a batch.
+///
+/// One slot puts others out, and the others hear of it in what they do just then.
 template <class Ways>
 void live(const plan& phases, board& shared, std::size_t slot, Ways ways) {
   const std::size_t begun = shared.phase;
@@ -96,7 +112,14 @@ void live(const plan& phases, board& shared, std::size_t slot, Ways ways) {
   for (std::size_t now = begun; now < phases.size(); now = shared.phase) {
     if (now > begun && !phases[now].names(slot)) return;
     try {
-      if (has_lost) ways.go_on(server);
+      const slots members = members_of(server->comm);
+      const slots staying = among(members, phases[now].serve);
+      const bool decides = !staying.empty() && staying.front() == slot;
+      const slots evicted = decides ? among(members, phases[now].evicted) : slots{};
+      if (has_lost || !evicted.empty()) {
+        ++shared.agreements;
+        ways.go_on(server, evicted);
+      }
       has_lost = false;
       if (ways.admit(server)) continue;
       ways.serve(*server);
@@ -106,6 +129,9 @@ void live(const plan& phases, board& shared, std::size_t slot, Ways ways) {
         ++progress.batches;
       }
     } catch (const peerbus::error& problem) {
+      const bool is_evicted =
+          has(phases[std::min(shared.phase.load(), phases.size() - 1)].evicted, slot);
+      if (is_evicted && problem.code() == peerbus::errc::view_changed) return;
       if (problem.code() != peerbus::errc::peer_dead && problem.code() != peerbus::errc::poisoned)
         throw;
       has_lost = true;
@@ -118,10 +144,15 @@ class job {
  public:
   /// `body(board, slot)` is what a process does, by `live`. Slots are killed after `moment()`, each
   /// up to an eighth of that after the one before. A phase lasts for `batches` of each of its
-  /// slots.
+  /// slots. Processes that are put out end with the status `evicted_ends_with`.
   job(const plan& phases, std::function<void(board&, std::size_t)> body,
-      std::function<std::chrono::microseconds()> moment, std::uint32_t batches)
-      : phases_{phases}, body_{std::move(body)}, moment_{std::move(moment)}, batches_{batches} {}
+      std::function<std::chrono::microseconds()> moment, std::uint32_t batches,
+      int evicted_ends_with)
+      : phases_{phases},
+        body_{std::move(body)},
+        moment_{std::move(moment)},
+        batches_{batches},
+        evicted_ends_with_{evicted_ends_with} {}
   job(const job&) = delete;
   job& operator=(const job&) = delete;
   ~job() {
@@ -143,13 +174,19 @@ class job {
             body_(*shared_, slot);
             return 0;
           });
+      const std::uint64_t agreements = shared_->agreements;
       if (!now.killed.empty()) std::this_thread::sleep_for(moment_());
       for (const std::size_t slot : now.killed) {
         // The others may agree on the one before meanwhile.
         if (slot != now.killed.front()) std::this_thread::sleep_for(moment_() / 8);
-        ::kill(processes_[slot], SIGKILL);
-        expect_end(slot, 128 + SIGKILL);
+        kill(slot);
       }
+      if (!now.killed_in_agreement.empty()) await_agreement(agreements);
+      for (const std::size_t slot : now.killed_in_agreement) {
+        std::this_thread::sleep_for(moment_() / 8);
+        kill(slot);
+      }
+      for (const std::size_t slot : now.evicted) expect_end(slot, evicted_ends_with_);
       for (std::size_t slot = 0; slot < most_slots; ++slot)
         if (processes_[slot] != 0 && !now.names(slot)) expect_end(slot, 0);
       await(p);
@@ -161,6 +198,20 @@ class job {
   [[nodiscard]] std::uint64_t batches() const { return shared_->batches; }
 
  private:
+  void kill(std::size_t slot) {
+    ::kill(processes_[slot], SIGKILL);
+    expect_end(slot, 128 + SIGKILL);
+  }
+
+  /// Waits until a slot goes on without others, after `agreements` such beginnings.
+  void await_agreement(std::uint64_t agreements) {
+    const auto until = test::patience();
+    while (shared_->agreements == agreements) {
+      if (until.expired()) FAIL("nobody goes on without the ranks that were killed");
+      std::this_thread::yield();
+    }
+  }
+
   void expect_end(std::size_t slot, int status) {
     CAPTURE(slot);
     CHECK(test::status_of(std::exchange(processes_[slot], 0)) == status);
@@ -188,6 +239,7 @@ class job {
   std::function<void(board&, std::size_t)> body_;
   std::function<std::chrono::microseconds()> moment_;
   std::uint32_t batches_;
+  int evicted_ends_with_;
   test::shared<board> shared_;
   std::array<pid_t, most_slots> processes_{};
 };

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <string>
 
 #include <doctest/doctest.h>
 
@@ -27,6 +28,11 @@ TEST_CASE("verbs: plans") {
 TEST_CASE("verbs: a rank that is stopped, or lives, is put out, learns it, and comes back") {
   hosts::check_eviction(hosts::over<peerbus::verbs>, {0, 1, 2}, 0, hosts::then::stopped);
   hosts::check_eviction(hosts::over<peerbus::verbs>, {0, 1}, 0, hosts::then::puts_them_out);
+}
+
+TEST_CASE("verbs: waits end when another rank puts somebody out") {
+  hosts::check_waits_of_eviction(hosts::over<peerbus::verbs>,
+                                 [](std::size_t slot) { return "host " + std::to_string(slot); });
 }
 
 TEST_CASE("planes: a host of near ranks goes, and comes back") {

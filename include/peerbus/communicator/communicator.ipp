@@ -231,7 +231,7 @@ std::unique_ptr<detail::posted_boards> communicator<Transport>::make_posted_boar
   if (reach_of(bus_) == peer_reach::all && bus_.boot().can_go_on()) return nullptr;
   auto messages = bus_.boot().messages();
   if (!messages) return nullptr;
-  return std::make_unique<detail::posted_boards>(std::move(messages), size(), rank());
+  return std::make_unique<detail::posted_boards>(std::move(messages), members());
 }
 
 template <transport Transport>

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <peerbus/bootstrap/bulletin.hpp>
+#include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/communicator/agreement_board.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/compiled.hpp>
@@ -35,9 +36,10 @@ namespace peerbus::detail {
 /// asks for the state of a rank.
 class posted_boards {
  public:
-  /// Makes the boards of `rank_count` ranks on rank `own`. Does not wait for the others, who make
-  /// theirs in the same order before any of them posts.
-  posted_boards(std::shared_ptr<bulletin> by, std::size_t rank_count, rank_id own);
+  /// Makes the boards of the ranks of `members`, which hears of the ranks that others name in their
+  /// sets. Does not wait for the others, who make theirs in the same order before any of them
+  /// posts.
+  posted_boards(std::shared_ptr<bulletin> by, std::shared_ptr<membership> members);
   posted_boards(const posted_boards&) = delete;
   posted_boards& operator=(const posted_boards&) = delete;
   /// Posts the last gifts of all, as others may have to know what this rank has had.
@@ -81,6 +83,7 @@ class posted_boards {
   };
 
   std::shared_ptr<bulletin> by_;
+  std::shared_ptr<membership> members_;
   rank_id own_;
   std::vector<line> memory_;
   std::vector<std::byte*> boards_;

@@ -37,12 +37,14 @@ constexpr std::uint64_t first_of_view(std::uint64_t turn) noexcept {
   return (turn >> 32 << 32) + 1;
 }
 
-PEERBUS_INLINE posted_boards::posted_boards(std::shared_ptr<bulletin> by, std::size_t rank_count,
-                                            rank_id own)
+PEERBUS_INLINE posted_boards::posted_boards(std::shared_ptr<bulletin> by,
+                                            std::shared_ptr<membership> members)
     : by_{std::move(by)},
-      own_{own},
-      told_{std::make_unique<std::atomic<bool>[]>(rank_count * rank_count)},
-      told_turns_(rank_count) {
+      members_{std::move(members)},
+      own_{members_->rank()},
+      told_{std::make_unique<std::atomic<bool>[]>(members_->size() * members_->size())},
+      told_turns_(members_->size()) {
+  const std::size_t rank_count = members_->size();
   const std::size_t lines =
       (agreement_board::bytes_for(rank_count) + cache_line_bytes - 1) / cache_line_bytes;
   memory_.resize(rank_count * lines);
@@ -132,6 +134,10 @@ PEERBUS_INLINE void posted_boards::take(rank_id from, std::span<const std::byte>
     if (rest.size() != words_count * sizeof words[0] || post.count <= copy.revised.value()) return;
     std::memcpy(words.data(), rest.data(), rest.size());
     copy.write(post.count, post.what, std::span{words}.first(words_count));
+    // The waits of this rank need not go on until their deadlines.
+    for (const rank_id named : all_ranks{boards_.size()})
+      if ((words[named.index() / 64] >> named.index() % 64 & 1U) != 0)
+        members_->note_put_out(named);
     return;
   }
   // order: release, of `told_`; pairs with `has_told`.
