@@ -13,6 +13,7 @@
 
 #include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/peerbus.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #ifdef MOE_TEXT_VERBS
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/transport/verbs.hpp>
@@ -28,8 +29,8 @@
 namespace moe_text {
 namespace {
 
-template <class Codec, class Transport>
-int work(peerbus::communicator<Transport>& comm, const model& m, const options& given,
+template <class Codec>
+int work(peerbus::communicator<peerbus::any_transport>& comm, const model& m, const options& given,
          const std::vector<std::string>& words) {
   // Rank 0 collects the results in this window: first the statistics of each rank, then what each
   // got of each expert. A rank writes its results to its own part of the window. From there it puts
@@ -37,11 +38,11 @@ int work(peerbus::communicator<Transport>& comm, const model& m, const options& 
   const std::size_t ranks = comm.size();
   const std::size_t rows_offset = ranks * sizeof(rank_statistics);
   auto board = comm.make_window(rows_offset + ranks * given.experts * sizeof(std::uint64_t), 0);
-  const auto statistics = board.template local<rank_statistics>().first(ranks);
-  const auto rows = board.template local<std::uint64_t>().subspan(
-      rows_offset / sizeof(std::uint64_t), ranks * given.experts);
+  const auto statistics = board.local<rank_statistics>().first(ranks);
+  const auto rows = board.local<std::uint64_t>().subspan(rows_offset / sizeof(std::uint64_t),
+                                                         ranks * given.experts);
 
-  worker<Transport, Codec> own_worker{comm, m, given, words};
+  worker<Codec> own_worker{comm, m, given, words};
   own_worker.work();
 
   const std::size_t rank = comm.rank().index();
@@ -67,7 +68,8 @@ int work(peerbus::communicator<Transport>& comm, const model& m, const options& 
 template <class Transport, class Launched>
 int run_over(options given) {
   const std::vector<std::string> words = split_words(read_text(given.file));
-  const auto body = [&](auto& comm, const model& m) {
+  const auto work_over = [&](peerbus::bootstrap& boot, const model& m) {
+    peerbus::communicator comm{peerbus::any_transport{Transport{boot}}};
     return given.codec == wire_codec::int8
                ? work<peerbus::codec::int8_per_token>(comm, m, given, words)
                : work<peerbus::codec::bf16>(comm, m, given, words);
@@ -76,14 +78,13 @@ int run_over(options given) {
     auto boot = Launched::from_environment();
     given.ranks = boot.size();
     if (boot.rank().index() == 0) print_introduction(given, words);
-    const model m{given.experts, given.hidden};
-    peerbus::communicator comm{Transport{boot}};
-    return body(comm, m);
+    return work_over(boot, {given.experts, given.hidden});
   }
   print_introduction(given, words);
   // The ranks share the model, because they are forks of this process.
   const model m{given.experts, given.hidden};
-  return peerbus::run<Transport>(given.ranks, [&](auto& comm) { return body(comm, m); });
+  return peerbus::run_local(given.ranks,
+                            [&](peerbus::bootstrap& boot) { return work_over(boot, m); });
 }
 
 int run(const options& given) {

@@ -26,10 +26,10 @@ namespace moe_text {
 inline constexpr std::size_t words_per_dispatch = 16;
 
 /// One rank's part of the work: its share of the words and its share of the experts.
-template <class Transport, class Codec>
+template <class Codec>
 class worker {
  public:
-  worker(peerbus::communicator<Transport>& comm, const model& m, const options& given,
+  worker(peerbus::communicator<peerbus::any_transport>& comm, const model& m, const options& given,
          const std::vector<std::string>& words)
       : comm_{comm},
         model_{m},
@@ -162,11 +162,11 @@ class worker {
     return std::span{values}.subspan(t * given_.top_k, given_.top_k);
   }
 
-  peerbus::communicator<Transport>& comm_;
+  peerbus::communicator<peerbus::any_transport>& comm_;
   const model& model_;
   const options& given_;
   const std::vector<std::string>& words_;
-  peerbus::moe::exchange<Transport, Codec> moe_;
+  peerbus::moe::exchange<peerbus::any_transport, Codec> moe_;
   balancer load_;
   std::vector<std::uint32_t> rows_of_places_;
   std::vector<std::uint64_t> rows_of_expert_;

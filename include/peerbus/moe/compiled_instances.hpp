@@ -10,6 +10,7 @@
 #include <peerbus/communicator/any_window.hpp>
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
@@ -24,5 +25,6 @@
                                                         peerbus::codec::fp8_e4m3_per_128_f32>
 // NOLINTEND(bugprone-macro-parentheses)
 
+PEERBUS_INSTANCES(extern, peerbus::any_transport);
 PEERBUS_INSTANCES(extern, peerbus::loopback);
 PEERBUS_INSTANCES(extern, peerbus::unified_bus);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "support/instances.hpp"
 
-TEST_COMMON_INSTANCES(, peerbus::any_transport);
 TEST_LAYOUT_INSTANCES(, peerbus::any_transport);
 TEST_SLOT_INSTANCES(, peerbus::any_transport);
 TEST_AUTOMATIC_INSTANCES(, peerbus::any_transport);
