@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
@@ -15,7 +16,36 @@ PEERBUS_INLINE recorder::recorder(const recorder_options& options)
     throw error{errc::invalid_argument,
                 detail::concat("recorder: ", options.events, " events of ", options.threads,
                                " threads, expected at least 1 of each")};
-  for (ring& each : rings_) each.events = std::make_unique<operation_event[]>(events_);
+  for (ring& each : rings_) each.events = std::make_unique<line[]>(events_);
+}
+
+PEERBUS_INLINE recorder::line::line(const operation_event& event) noexcept
+    : name{event.name},
+      begun{event.begun},
+      ended{event.ended},
+      number{event.what.number},
+      epoch{event.epoch},
+      bytes{event.bytes},
+      lane{static_cast<std::uint32_t>(event.lane)},
+      peer{static_cast<std::uint32_t>(event.peer.value_or(rank_id{}).index())},
+      operation{event.what.operation},
+      phase{event.what.phase},
+      kind{event.kind},
+      has_peer{event.peer.has_value()},
+      fault{event.fault} {}
+
+PEERBUS_INLINE operation_event recorder::line::event() const noexcept {
+  operation_event made{.kind = kind,
+                       .what = {operation, phase, number},
+                       .name = name,
+                       .lane = lane,
+                       .begun = begun,
+                       .ended = ended,
+                       .epoch = epoch,
+                       .bytes = bytes,
+                       .fault = fault};
+  if (has_peer) made.peer = rank_id{peer};
+  return made;
 }
 
 PEERBUS_INLINE recorder::ring* recorder::find_ring() noexcept {
@@ -39,7 +69,7 @@ PEERBUS_INLINE void recorder::on_end(const operation_event& event) noexcept {
     refused_.fetch_add(1, std::memory_order_relaxed);  // order: relaxed; guards no other data.
     return;
   }
-  own->events[own->next] = event;
+  std::construct_at(&own->events[own->next], event);
   own->next = own->next + 1 == events_ ? 0 : own->next + 1;
   ++own->written;
 }
@@ -50,7 +80,9 @@ PEERBUS_INLINE std::vector<std::vector<operation_event>> recorder::read() const 
   for (const ring& each : rings_) {
     if (each.written == 0) continue;
     const std::size_t kept = std::min<std::uint64_t>(each.written, events_);
-    auto& found = all.emplace_back(each.events.get(), each.events.get() + kept);
+    auto& found = all.emplace_back();
+    found.reserve(kept);
+    for (std::size_t i = 0; i < kept; ++i) found.push_back(each.events[i].event());
     std::sort(found.begin(), found.end(), [](const operation_event& a, const operation_event& b) {
       return a.begun != b.begun ? a.begun < b.begun : a.ended > b.ended;
     });
