@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <peerbus/peerbus.hpp>
+#include <peerbus/transport/any_transport.hpp>
 
 #include "balance.hpp"
 #include "model.hpp"

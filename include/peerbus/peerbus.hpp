@@ -5,8 +5,9 @@
 /// that other programs need not parse it: collective operations over arrays
 /// (<peerbus/collective.hpp>), ranks that a launcher starts (<peerbus/bootstrap/environment.hpp>),
 /// two transports at once and transports chosen at run time (<peerbus/transport/planes.hpp>,
-/// any_transport.hpp), the names of other libraries (<peerbus/compat/...>), and headers that need a
-/// library (<peerbus/bootstrap/tcp.hpp>, verbs, fabric, topology).
+/// any_transport.hpp, which programs that link peerbus::compiled have in any case), the names of
+/// other libraries (<peerbus/compat/...>), and headers that need a library
+/// (<peerbus/bootstrap/tcp.hpp>, verbs, fabric, topology).
 
 #include <peerbus/bootstrap/local.hpp>            // IWYU pragma: export
 #include <peerbus/bootstrap/threads.hpp>          // IWYU pragma: export

@@ -60,8 +60,9 @@ std::vector<std::uint32_t> usable_cores() { return peerbus::usable_core_numbers(
 
 bool runs_as_root() { return ::geteuid() == 0; }
 
-/// A cgroup below that of this process, with a limit of its memory. It is removed once it is empty
-/// and this process has ended, however that ends, or the object has.
+/// A cgroup below that of this process, or of an ancestor, with a limit of its memory and without
+/// swap. It is removed once it is empty and this process has ended, however that ends, or the
+/// object has.
 class limited_cgroup {
  public:
   explicit limited_cgroup(std::size_t bytes) {
@@ -70,8 +71,11 @@ class limited_cgroup {
       if (::mkdir(folder.c_str(), 0700) != 0) continue;
       folder_ = folder;
       remover_ = start_remover();
-      for (const char* const limit : {"/memory.limit_in_bytes", "/memory.max"})
-        if (write(limit, std::to_string(bytes)) && enter_and_leave()) return;
+      for (const char* const limit :
+           {"/memory.limit_in_bytes", "/memory.memsw.limit_in_bytes", "/memory.max"})
+        is_limited_ = write(limit, std::to_string(bytes)) || is_limited_;
+      static_cast<void>(write("/memory.swap.max", "0"));
+      if (is_limited_ && enter_and_leave()) return;
       end();
     }
   }
@@ -93,7 +97,8 @@ class limited_cgroup {
   [[nodiscard]] bool enter_and_leave() const {
     return status_of(in_child([this] { return enter() ? 0 : 1; })) == 0;
   }
-  /// A process that sees this one end by the pipe that only this one writes to.
+  /// Starts a process that removes the folder. It sees this one end by a pipe of which only this
+  /// one has the other end.
   pid_t start_remover() {
     std::array<int, 2> ends{};
     require(::pipe2(ends.data(), O_CLOEXEC) == 0, "a pipe");
@@ -106,17 +111,20 @@ class limited_cgroup {
     char byte = 0;
     while (::read(told.get(), &byte, 1) < 0 && errno == EINTR) {
     }
-    for (int i = 0; i < 1000 && ::rmdir(folder_.c_str()) != 0; ++i) ::usleep(5000);
-    ::_exit(0);
+    int tries = 1000;
+    while (::rmdir(folder_.c_str()) != 0 && --tries != 0) ::usleep(5000);
+    ::_exit(tries != 0 ? 0 : 1);
   }
   void end() {
     if (!exists()) return;
     alive_.reset();
-    status_of(remover_);
+    CHECK(status_of(remover_) == 0);
     folder_.clear();
+    is_limited_ = false;
   }
 
   std::string folder_;
+  bool is_limited_ = false;
   peerbus::unique_fd alive_;
   pid_t remover_ = 0;
 };
@@ -485,9 +493,11 @@ TEST_CASE("run_local: a rank that is killed for memory is told from others") {
           require(cgroup.enter(), "a process in the cgroup");
           const auto said = stderr_of([] {
             (void)run_local(2, [](bootstrap& boot) {
+              (void)boot.allgather({}, patience(), "met");
               if (boot.rank() == rank_id{1}) {  // Each part is below the limit, and so no error.
                 std::vector<std::vector<char>> parts;
-                for (;;) parts.emplace_back(most / 4, 'x');
+                while (parts.size() < 8) parts.emplace_back(most / 4, 'x');
+                require(false, "an end by the limit");
               }
               (void)boot.allgather({}, patience(), "first");
             });

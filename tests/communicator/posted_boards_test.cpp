@@ -536,4 +536,29 @@ TEST_CASE("messages that do not belong to a board are dropped") {
   CHECK(me.boards->has_told(rank_id{1}, rank_id{0}));
 }
 
+TEST_CASE("who hears that another gave somebody up waits no more, until it goes on itself") {
+  post_office office{3};
+  const auto all = participants_of(office);
+  participant& me = *all[0];
+  const std::vector<std::uint64_t> of_2{4, 0};  // Rank 2 is gone; nobody is doubtful.
+  const std::vector<std::uint64_t> of_me{1, 0};
+  const auto expect_gone = [&](std::optional<rank_id> gone) {
+    CHECK(me.members->health(rank_id{1}) == (gone ? errc::peer_dead : errc::ok));
+    CHECK(me.members->first_failed() == gone);
+    CHECK(me.members->describe_missing().empty() == !gone);
+    CHECK(me.members->state(rank_id{2}) == peerbus::rank_state::running);
+  };
+  expect_gone({});
+  all[1]->boards->post_set(1, 0, of_2);
+  expect_gone(rank_id{2});
+  CHECK(me.members->describe_missing() == "rank 2 was given up by another");
+  CHECK(me.members->fate(rank_id{2}) == "rank 2 was given up by another");
+  me.members->exclude(rank_id{2});
+  expect_gone({});
+  all[2]->boards->post_set(1, 0, of_me);  // From one that is out itself, as it may not know yet.
+  expect_gone({});
+  all[1]->boards->post_set(2, 0, of_me);
+  expect_gone(rank_id{0});
+}
+
 }  // namespace posted_boards_test

@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/core/cgroup.hpp>
+#include <peerbus/transport/detail/memory_limit.hpp>
 
 namespace cgroup_test {
 
@@ -44,6 +45,7 @@ TEST_CASE("cgroup_memory_limit is the tightest limit of the cgroup and its ances
     expect_limit(peerbus::no_cgroup_limit);
     kernel.write("/sys/fs/cgroup/job/memory.max", "4194304\n");
     expect_limit(4194304);
+    CHECK(peerbus::detail::memory_limit(kernel.root) == 4194304);  // That of windows, too.
     kernel.write("/sys/fs/cgroup/job/step/memory.max", "1048576\n");
     expect_limit(1048576);
   }

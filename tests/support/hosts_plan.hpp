@@ -162,7 +162,7 @@ inline void check_eviction(transport_maker make, const plans::slots& all, std::s
           [&] { now->comm.barrier(peerbus::deadline::after(std::chrono::milliseconds{300})); });
       // The first whose patience ends puts the rank out, and the others hear of that.
       test::expect(problem.code() == errc::timed_out ||
-                       problem.text().find(" was put out") != std::string::npos,
+                       problem.text().find(" was given up") != std::string::npos,
                    "a timeout, or news: ", problem.what());
     }
     now->comm.continue_without(std::vector{rank_at(*now, evicted)});
@@ -209,7 +209,7 @@ void check_waits_of_eviction(transport_maker make, HostOf host_of) {
         waiting{[](member& now) { static_cast<void>(now.comm.make_window(64, 1)); }}}) {
     const test::time_limit limit;
     const auto port = test::free_tcp_port();
-    const test::shared<std::atomic<int>> went_on;
+    const test::shared<std::atomic<bool>> has_learned;
     std::array<pid_t, 3> children{};
     for (std::size_t slot = 0; slot < children.size(); ++slot)
       children[slot] = test::in_child([&] {
@@ -219,18 +219,21 @@ void check_waits_of_eviction(transport_maker make, HostOf host_of) {
         now->check_rounds();
         const std::vector<rank_id> evicted{rank_id{1}};
         if (slot != 0)
-          test::expect_error(errc::peer_dead, {"rank 1 was put out"}, [&] { wait(*now); });
+          test::expect_error(errc::peer_dead, {"rank 1 was given up by another"},
+                             [&] { wait(*now); });
         if (slot == 1) {
           test::expect_error(errc::view_changed, {"the other ranks went on without rank 1"},
                              [&] { now->comm.continue_without_the_dead(); });
-          while (*went_on < 2) std::this_thread::yield();  // Nobody shall hear that it left.
+          *has_learned = true;
           return 0;
         }
-        hosts::go_on(
-            now, made_at(place, make), [](survivors::at) {},
-            slot == 0 ? evicted : std::vector<rank_id>{});
+        if (slot == 0)
+          now->comm.continue_without(evicted);
+        else
+          now->comm.continue_without_the_dead();
+        const auto old = std::exchange(now, peerbus::survivors(now->comm, made_at(place, make)));
+        while (!*has_learned) std::this_thread::yield();  // It shall not hear that another left.
         now->check_rounds();
-        ++*went_on;
         return 0;
       });
     for (const pid_t child : children) CHECK(test::status_of(child) == 0);

@@ -167,6 +167,7 @@ class job {
     for (std::size_t p = 0; p < phases_.size(); ++p) {
       CAPTURE(p);
       const phase& now = phases_[p];
+      const std::uint64_t agreements = shared_->agreements;
       shared_->phase = p;
       for (const std::size_t slot : now.all())
         if (processes_[slot] == 0)
@@ -174,7 +175,6 @@ class job {
             body_(*shared_, slot);
             return 0;
           });
-      const std::uint64_t agreements = shared_->agreements;
       if (!now.killed.empty()) std::this_thread::sleep_for(moment_());
       for (const std::size_t slot : now.killed) {
         // The others may agree on the one before meanwhile.

@@ -20,7 +20,7 @@
 /// "killed_in_agreement" and "evicted".
 namespace plans {
 
-/// Throws what says which phase is wrong: a rank beyond `most_ranks`, named twice, or not there to
+/// Throws what says which phase is wrong: a rank beyond `most_slots`, named twice, or not there to
 /// be put out, or nobody left.
 inline plan read_plan(const nlohmann::json& phases) {
   plan made;

@@ -162,6 +162,7 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> bootstrap::subgroup(const std::vector<
   for (const rank_id member : all_ranks{ranks.size()})
     if (is_near(ranks[member.index()])) near_members.push_back(member);
   group->set_neighbours(std::move(near_members), ranks_here_, cores_here_);
+  group->members()->listen_to(members(), ranks);
   group->idle_ = idle_;
   group->parent_ranks_ = ranks;
   return group;

@@ -14,6 +14,7 @@
 #include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/bootstrap/event_listener.hpp>
 #include <peerbus/bootstrap/event_listeners.hpp>
+#include <peerbus/bootstrap/membership_source.hpp>  // IWYU pragma: export
 #include <peerbus/core/cgroup.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -24,42 +25,6 @@
 #include <peerbus/core/unique_fd.hpp>
 
 namespace peerbus {
-
-/// The state of a rank. A rank announces its state in memory that all ranks read, or in messages if
-/// the ranks share no memory. A rank that died cannot announce anything: its death is seen by its
-/// pidfd or its connection, or its parent process announces it if `run_local` started it.
-enum class rank_state : std::uint32_t {
-  running = 0,   ///< zero, so that zeroed memory has this state
-  left = 1,      ///< ended normally and takes part in no further operation
-  failed = 2,    ///< ended by an exception
-  died = 3,      ///< ended unannounced; `membership::state` reports it as `failed`
-  followed = 4,  ///< ended because another rank was gone; reported as `failed`
-  lost = 5,      ///< out of reach, state unknown; reported as `failed`
-  excluded = 6   ///< the others went on without it; reported as `failed`
-};
-
-/// A source of rank states for a group whose ranks share no memory. A `membership` calls `look`
-/// each time before it reads the state words, so `look` must be cheap if nothing has arrived.
-///
-/// Threads: all functions may be called from any thread of the rank.
-class membership_source {
- public:
-  membership_source() = default;
-  membership_source(const membership_source&) = delete;
-  membership_source& operator=(const membership_source&) = delete;
-  virtual ~membership_source() = default;
-
-  /// Updates the state words with the news that has arrived. Does not wait. If nothing has arrived,
-  /// allocates nothing.
-  virtual void look() noexcept = 0;
-  /// Sends the final state of this rank to the other ranks.
-  virtual void tell(rank_state state) noexcept = 0;
-  /// Waits until `peer` has ended, for at most `patience`.
-  /// Returns: whether `peer` has ended.
-  virtual bool ends_within(rank_id peer, std::chrono::milliseconds patience) noexcept = 0;
-};
-/// The former name of `membership_source`.
-using membership_news [[deprecated("use membership_source")]] = membership_source;
 
 namespace detail {
 class told_activity;
@@ -74,9 +39,9 @@ inline constexpr std::chrono::milliseconds slowest_exit{1000};
 /// The states of a group's ranks: which ranks run, have left or have failed. Waiting operations
 /// read them every few milliseconds, but never on the fast path.
 ///
-/// A rank that failed or died ends the operations of the whole group, because any rank may be
-/// waiting for a rank that waits for the dead one. A rank that left normally ends only operations
-/// that wait for that rank.
+/// A rank that failed or died, or that another rank has given up, ends the operations of the whole
+/// group, because any rank may be waiting for a rank that waits for that one. A rank that left
+/// normally ends only operations that wait for that rank.
 ///
 /// In a child that the rank forked, `announce` has no effect, and nothing is learned of the others.
 ///
@@ -128,10 +93,10 @@ class membership {
   /// announcement. The states `died`, `followed` and `lost` are returned as `failed`.
   [[nodiscard]] rank_state state(rank_id peer) const noexcept;
 
-  /// Returns the lowest other rank whose state is `failed`, or rank that was put out, if there is
-  /// one.
-  /// Cost: at most two system calls if no rank has ended since the last poll, and two atomic loads
-  /// per rank.
+  /// Returns the lowest other rank whose state is `failed`, or rank that another gave up, if there
+  /// is one.
+  /// Cost: at most two system calls, and in a subgroup as many for the whole group, if no rank has
+  /// ended since the last poll, and a few atomic loads per rank.
   [[nodiscard]] std::optional<rank_id> first_failed() const noexcept;
 
   /// Returns `peer_dead` if waiting for `awaited` is hopeless, else `ok`. That is so if any other
@@ -145,8 +110,12 @@ class membership {
   /// for `peer` itself stays hopeless. What was announced of earlier `peer_dead` is forgotten.
   void exclude(rank_id peer) noexcept;
   /// Records that another rank goes on without `peer`, which may be this rank, and may live: until
-  /// it is excluded, `health` returns `peer_dead`, so that no wait goes on. No state changes.
-  void note_put_out(rank_id peer) noexcept;
+  /// this rank excludes somebody, `health` returns `peer_dead`, so that no wait goes on. No state
+  /// changes.
+  void note_given_up(rank_id peer) noexcept;
+  /// Heeds what `whole` is told by `note_given_up`, while it is there: this group is the part
+  /// `ranks` of that one. Before other threads use the membership.
+  void listen_to(const std::shared_ptr<const membership>& whole, std::vector<rank_id> ranks);
   /// Returns whether the group goes on without `peer`.
   [[nodiscard]] bool is_excluded(rank_id peer) const noexcept {
     // order: relaxed; guards no other data.
@@ -182,8 +151,8 @@ class membership {
   void announce_end(int exceptions_before) noexcept;
 
   /// Returns the state of `peer` in words, such as "rank 3 died", "rank 2 failed", "rank 1 left",
-  /// "rank 4 was put out" or "rank 0 runs"; and if it failed, what the kernel has killed meanwhile
-  /// because memory ran out.
+  /// "rank 4 was given up by another" or "rank 0 runs"; and if it failed, what the kernel has
+  /// killed meanwhile because memory ran out.
   [[nodiscard]] std::string fate(rank_id peer) const;
 
   /// Returns the place where this rank writes what it does.
@@ -253,7 +222,7 @@ class membership {
   [[nodiscard]] const char* ending_of(rank_id peer) const noexcept;
 
   [[nodiscard]] bool followed(rank_id peer) const noexcept;
-  [[nodiscard]] bool is_put_out(rank_id peer) const noexcept;
+  [[nodiscard]] bool is_given_up(rank_id peer) const noexcept;
 
   /// Adds the pidfd of `peer` to one epoll set, so that a poll costs one system call for any number
   /// of ranks. With a system call per rank, hundreds of waiting ranks would use up a few cores.
@@ -282,12 +251,14 @@ class membership {
   std::shared_ptr<detail::activity_line> lent_line_;  ///< the same, given by the caller
   std::shared_ptr<detail::told_activity> told_;       ///< has `lines_`, if messages bring them
   detail::activity_line* own_line_;
-  std::optional<memory_kills> memory_;  ///< none where all ranks are threads
+  std::optional<memory_kills> memory_;  ///< none if no process and no news is watched
   event_listeners listeners_;
   unique_fd watched_;
   std::unique_ptr<std::atomic<bool>[]> ended_;
   std::unique_ptr<std::atomic<bool>[]> excluded_;
-  std::unique_ptr<std::atomic<bool>[]> put_out_;  ///< others go on without it
+  std::unique_ptr<std::atomic<bool>[]> given_up_;
+  std::weak_ptr<const membership> whole_;  ///< none unless this is a part of a group that has news
+  std::vector<rank_id> ranks_;             ///< the numbers in `whole_`
   std::atomic<std::size_t> exclusions_{0};
   mutable std::atomic<bool> told_of_death_{false};
 };

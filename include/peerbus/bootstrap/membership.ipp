@@ -35,7 +35,7 @@ PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word
       own_line_{lines_.empty() ? &unshared_ : lines_[rank.index()]},
       ended_{std::make_unique<std::atomic<bool>[]>(size)},
       excluded_{std::make_unique<std::atomic<bool>[]>(size)},
-      put_out_{std::make_unique<std::atomic<bool>[]>(size)} {
+      given_up_{std::make_unique<std::atomic<bool>[]>(size)} {
   own_line_->claim();
   processes_.resize(size_);
   for (const rank_id peer : all_ranks{size_}) watch(peer);
@@ -81,7 +81,7 @@ PEERBUS_INLINE rank_state membership::state(rank_id peer) const noexcept {
 PEERBUS_INLINE std::optional<rank_id> membership::first_failed() const noexcept {
   notice_ended();
   for (const rank_id peer : all_ranks{size_})
-    if (is_put_out(peer) ||
+    if (is_given_up(peer) ||
         (peer != rank_ && !is_excluded(peer) && noticed(peer) == rank_state::failed))
       return peer;
   return std::nullopt;
@@ -92,11 +92,11 @@ PEERBUS_INLINE errc membership::health(std::optional<rank_id> awaited) const noe
   bool anybody_runs = false;
   bool is_alone = true;
   for (const rank_id peer : all_ranks{size_}) {
-    const bool put_out = is_put_out(peer);
-    if (!put_out && (peer == rank_ || (is_excluded(peer) && peer != awaited))) continue;
+    const bool is_out = is_given_up(peer);
+    if (!is_out && (peer == rank_ || (is_excluded(peer) && peer != awaited))) continue;
     is_alone = false;
     const auto current = noticed(peer);
-    if (put_out || current == rank_state::failed ||
+    if (is_out || current == rank_state::failed ||
         (current == rank_state::left && peer == awaited)) {
       note_peer_dead();
       return errc::peer_dead;
@@ -121,15 +121,28 @@ PEERBUS_INLINE void membership::exclude(rank_id peer) noexcept {
                                      std::memory_order_relaxed)) {
   }
   told_of_death_.store(false, std::memory_order_relaxed);
+  // This rank goes on too, and has read whom others gave up, or reads it before it has done so.
+  for (std::size_t rank = 0; rank < size_; ++rank)
+    given_up_[rank].store(false, std::memory_order_relaxed);
 }
 
-PEERBUS_INLINE void membership::note_put_out(rank_id peer) noexcept {
+PEERBUS_INLINE void membership::note_given_up(rank_id peer) noexcept {
   // order: relaxed, here and below; it guards no other data.
-  put_out_[peer.index()].store(true, std::memory_order_relaxed);
+  given_up_[peer.index()].store(true, std::memory_order_relaxed);
 }
 
-PEERBUS_INLINE bool membership::is_put_out(rank_id peer) const noexcept {
-  return put_out_[peer.index()].load(std::memory_order_relaxed) && !is_excluded(peer);
+PEERBUS_INLINE bool membership::is_given_up(rank_id peer) const noexcept {
+  if (is_excluded(peer)) return false;
+  if (given_up_[peer.index()].load(std::memory_order_relaxed)) return true;
+  const auto whole = whole_.lock();
+  return whole != nullptr && whole->is_given_up(ranks_[peer.index()]);
+}
+
+PEERBUS_INLINE void membership::listen_to(const std::shared_ptr<const membership>& whole,
+                                          std::vector<rank_id> ranks) {
+  if (whole->news_ == nullptr && whole->ranks_.empty()) return;  // It hears nothing.
+  ranks_ = std::move(ranks);
+  whole_ = whole;
 }
 
 PEERBUS_INLINE void membership::end(std::span<const rank_id> peers, deadline until) {
@@ -216,6 +229,7 @@ PEERBUS_INLINE void membership::watch(rank_id peer) {
 }
 
 PEERBUS_INLINE void membership::notice_ended() const noexcept {
+  if (const auto whole = whole_.lock()) whole->notice_ended();
   // A child by fork has the epoll set and the connections in common with its parent.
   const bool is_shared = news_ != nullptr || watched_;
   if (is_shared && !is_here()) return;

@@ -13,7 +13,7 @@ namespace peerbus {
 
 PEERBUS_ERROR_PATH const char* membership::ending_of(rank_id peer) const noexcept {
   switch (state(peer)) {
-    case rank_state::running: return is_put_out(peer) ? " was put out" : " runs";
+    case rank_state::running: return is_given_up(peer) ? " was given up by another" : " runs";
     case rank_state::left: return " left";
     default:
       return said_by(peer) == rank_state::failed ? " failed"
@@ -61,7 +61,7 @@ PEERBUS_ERROR_PATH std::string membership::describe(bool followers_too) const {
   for (const rank_id peer : all_ranks{size_}) {
     const bool has_ended = peer != rank_ && !is_excluded(peer) &&
                            state(peer) != rank_state::running && (followers_too || !followed(peer));
-    if (!has_ended && !is_put_out(peer)) continue;
+    if (!has_ended && !is_given_up(peer)) continue;
     if (++missing > detail::most_listed) continue;
     if (missing > 1) text += ", ";
     text += detail::concat(peer, ending_of(peer));

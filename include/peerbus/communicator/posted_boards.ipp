@@ -134,10 +134,12 @@ PEERBUS_INLINE void posted_boards::take(rank_id from, std::span<const std::byte>
     if (rest.size() != words_count * sizeof words[0] || post.count <= copy.revised.value()) return;
     std::memcpy(words.data(), rest.data(), rest.size());
     copy.write(post.count, post.what, std::span{words}.first(words_count));
-    // The waits of this rank need not go on until their deadlines.
+    // The waits of this rank need not go on until their deadlines, unless it has given up the
+    // sender.
+    if (members_->is_excluded(from)) return;
     for (const rank_id named : all_ranks{boards_.size()})
       if ((words[named.index() / 64] >> named.index() % 64 & 1U) != 0)
-        members_->note_put_out(named);
+        members_->note_given_up(named);
     return;
   }
   // order: release, of `told_`; pairs with `has_told`.

@@ -27,25 +27,33 @@ std::uint64_t read_cgroup_number(const std::string& path);
 /// `no_cgroup_limit`. `root` precedes the paths of all files.
 std::uint64_t cgroup_memory_limit(const std::string& root);
 
-/// Returns how many processes of this process's cgroup the kernel has killed as memory ran out,
-/// since the cgroup was made. 0 if the kernel does not say. `root` precedes the paths of all files.
-std::uint64_t cgroup_memory_kills(const std::string& root);
+/// How many processes of a cgroup the kernel has killed as memory ran out, since it was made.
+struct cgroup_kills {
+  std::string file;  ///< which says so; empty if there is none
+  std::uint64_t count = 0;
+};
+
+/// Returns the kills in this process's cgroup. `root` precedes the paths of all files.
+cgroup_kills cgroup_memory_kills(const std::string& root);
 
 /// What the kernel kills in this process's cgroup as memory runs out, from the moment that this was
 /// made. Pages are taken as they are touched, so that memory that no error refused may be missing
 /// later, and a process that is killed for it cannot say so.
 class memory_kills {
  public:
+  /// Counts from now on. `root` precedes the paths of all files.
+  /// Cost: reads two files, as `describe` does.
   explicit memory_kills(std::string root = {})
       : root_{std::move(root)}, before_{cgroup_memory_kills(root_)} {}
 
   /// Returns what was killed, in words for the end of a message, such as " (meanwhile the kernel
-  /// killed 1 process of this cgroup as memory ran out, limit 300 MiB)". Empty if nothing was.
+  /// killed 1 process of this cgroup as memory ran out, limit 300 MiB)". Empty if nothing was,
+  /// or if the process has moved to another cgroup.
   [[nodiscard]] std::string describe() const;
 
  private:
   std::string root_;
-  std::uint64_t before_;
+  cgroup_kills before_;
 };
 
 }  // namespace peerbus

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <string_view>
+#include <utility>
 
 #include <peerbus/core/cgroup.hpp>
 #include <peerbus/core/kernel_file.hpp>
@@ -56,25 +58,27 @@ PEERBUS_INLINE std::uint64_t cgroup_memory_limit(const std::string& root) {
   return least > no_cgroup_limit / 4 ? no_cgroup_limit : least;
 }
 
-PEERBUS_INLINE std::uint64_t cgroup_memory_kills(const std::string& root) {
+PEERBUS_INLINE cgroup_kills cgroup_memory_kills(const std::string& root) {
   // Both versions count a process in its own cgroup: version 2 in memory.events, version 1 in
   // memory.oom_control. Those of an ancestor, if they have them, count other jobs as well.
   for (const std::string& directory : cgroup_directories(root, "memory"))
-    for (const char* const file : {"/memory.events", "/memory.oom_control"}) {
-      constexpr std::string_view name = "\noom_kill ";
-      const std::string text = concat("\n", detail::read_kernel_file(directory + file));
-      if (const auto place = text.find(name); place != std::string::npos)
-        return std::strtoull(text.c_str() + place + name.size(), nullptr, 10);
+    for (const char* const name : {"/memory.events", "/memory.oom_control"}) {
+      constexpr std::string_view line = "\noom_kill ";
+      std::string file = directory + name;
+      const std::string text = concat("\n", detail::read_kernel_file(file));
+      if (const auto place = text.find(line); place != std::string::npos)
+        return {std::move(file), std::strtoull(text.c_str() + place + line.size(), nullptr, 10)};
     }
-  return 0;
+  return {};
 }
 
 PEERBUS_ERROR_PATH std::string memory_kills::describe() const {
-  const std::uint64_t now = cgroup_memory_kills(root_);
-  if (now <= before_) return {};
+  const cgroup_kills now = cgroup_memory_kills(root_);
+  if (now.file != before_.file || now.count <= before_.count) return {};
+  const std::uint64_t killed = now.count - before_.count;
   const std::uint64_t limit = cgroup_memory_limit(root_);
-  return concat(" (meanwhile the kernel killed ", now - before_,
-                now - before_ == 1 ? " process" : " processes", " of this cgroup as memory ran out",
+  return concat(" (meanwhile the kernel killed ", killed, killed == 1 ? " process" : " processes",
+                " of this cgroup as memory ran out",
                 limit == no_cgroup_limit ? "" : concat(", limit ", limit >> 20U, " MiB"), ")");
 }
 

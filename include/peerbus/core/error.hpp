@@ -20,7 +20,7 @@ enum class errc : std::uint32_t {
   mismatch = 3,          ///< ranks were configured differently
   out_of_memory = 4,     ///< the requested memory is not available
   timed_out = 5,         ///< the deadline passed first
-  peer_dead = 6,         ///< a peer died or left before it had done its part
+  peer_dead = 6,         ///< a peer died, left or was given up before it had done its part
   poisoned = 7,          ///< an earlier failure left the ranks out of step; build a new one
   refused = 8,           ///< another rank refused its input, so the operation did not happen
   unsupported = 9,       ///< this transport or machine cannot do it

@@ -7,9 +7,11 @@
 #include <memory>
 #include <vector>
 
+#include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/bootstrap/event_listener.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/error.hpp>
 
 /// Records of what the ranks of a job do, and the files in which tools show them.
 namespace peerbus {
@@ -27,8 +29,10 @@ struct recorder_options {
 ///
 /// Cost: the constructor allocates 64 bytes for each event, and touches them. An event costs a
 /// cache line written to memory that no other thread writes, beside what `event_listener` says; no
-/// lock and no system call. Threads: events may come from any number of threads. `read` and `lost`
-/// are called while no operation runs.
+/// lock and no system call.
+///
+/// Threads: events may come from any number of threads. `read` and `lost` are called while no
+/// operation runs.
 class recorder final : public event_listener {
  public:
   /// Allocates the rings.
@@ -69,6 +73,7 @@ class recorder final : public event_listener {
     bool has_peer;
     errc fault;
   };
+  static_assert(sizeof(line) == cache_line_bytes);
   /// The events of one thread.
   struct alignas(cache_line_bytes) ring {
     std::atomic<const void*> owner{nullptr};  ///< identifies the thread; null if there is none yet

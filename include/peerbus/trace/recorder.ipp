@@ -5,6 +5,7 @@
 #include <memory>
 
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/trace/recorder.hpp>
 

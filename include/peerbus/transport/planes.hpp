@@ -96,8 +96,7 @@ class planes : public detail::ranks_of<Near> {
         pair_{boot, options, make_near, make_far} {
     // Sleeping on a descriptor takes several system calls where a futex takes one. So other ranks
     // are given their turn more often before, as in `verbs`.
-    if constexpr (pair::has_wakeups)
-      if (pair_.far() != nullptr) thresholds_.yields *= 8;
+    if constexpr (pair::has_wakeups) thresholds_.yields *= 8;
   }
 
   /// Returns the ranks that are near the caller, in ascending order and including the caller.

@@ -36,8 +36,6 @@
 #include "objects.hpp"
 #include "probes.hpp"
 
-template class peerbus::communicator<peerbus::any_transport>;
-
 namespace peerbus::c_library {
 
 namespace {

@@ -37,7 +37,7 @@ class children {
 
   /// Takes the words in which the ranks announce their states, and those in which they leave their
   /// exit statuses, one of each for each later child.
-  children(membership::state_word* states, const membership::state_word* statuses) noexcept
+  children(membership::state_word* states, const membership::state_word* statuses)
       : states_{states}, statuses_{statuses} {}
   children(const children&) = delete;
   children& operator=(const children&) = delete;

@@ -168,18 +168,11 @@ class plane_pair {
   [[nodiscard]] errc wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited,
                           const wait_thresholds& thresholds) noexcept {
-    if (!far_ && !direct_transport<Near>)
-      return near_->wait(memory.near(), id, value, until, awaited);
+    if (!far_) return near_->wait(memory.near(), id, value, until, awaited);
     if (index(id) >= memory.signals().size() ||
         awaited.value_or(rank_id{}).index() >= group_->all())
       return errc::out_of_range;
     signal_word& word = memory.signals()[index(id)];
-    if (!far_)  // As the near plane waits, but hears what the whole group is told, too.
-      return word.wait_at_least(value, until, thresholds, [&]() noexcept {
-        const errc found = boot_->members()->health(awaited);
-        return found != errc::ok ? found
-                                 : group_->boot().members()->health(number_of_near(awaited));
-      });
     const auto poll_now = [&]() noexcept { return poll(memory, id); };
     // A poll may take a system call, where a load of the word is enough for near ranks.
     constexpr std::uint32_t loads_per_poll = 16;
