@@ -123,8 +123,9 @@ class communicator : public rank_group {
   /// Waits of the others, and of an evicted rank that lives, end with peer_dead as soon as they
   /// hear of it, also in subgroups. One side decides: ranks that name each other at the same time
   /// may both go on, and so may one that is out of reach and goes on with others. After timed_out
-  /// the ranks stay named: call again. Throws: `error` invalid_argument if `evicted` names the
-  /// caller or no rank; as `membership::end` and `continue_without_the_dead`.
+  /// the ranks stay named: call again.
+  /// Throws: `error` invalid_argument if `evicted` names the caller or no rank; as
+  /// `membership::end` and `continue_without_the_dead`.
   const group_view& continue_without(std::span<const rank_id> evicted);
   const group_view& continue_without(std::span<const rank_id> evicted, deadline until);
   ///@}

@@ -29,8 +29,8 @@ std::uint64_t cgroup_memory_limit(const std::string& root);
 
 /// How many processes of a cgroup the kernel has killed as memory ran out, since it was made.
 struct cgroup_kills {
-  std::string file;  ///< which says so; empty if there is none
-  std::uint64_t count = 0;
+  std::string file;         ///< which says so; empty if there is none
+  std::uint64_t count = 0;  ///< the kills
 };
 
 /// Returns the kills in this process's cgroup. `root` precedes the paths of all files.
