@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/text.hpp>
