@@ -121,7 +121,7 @@ class communicator : public rank_group {
   /// `kill -9`, as they could still write there. Over transports where the ranks only agree, they
   /// are not: an evicted rank gets view_changed when it calls this or `continue_without_the_dead`.
   /// Waits of the others, and of an evicted rank that lives, end with peer_dead as soon as they
-  /// hear of it, also in subgroups. One side decides: ranks that name each other at the same time
+  /// hear of it, as after a death. One side decides: ranks that name each other at the same time
   /// may both go on, and so may one that is out of reach and goes on with others. After timed_out
   /// the ranks stay named: call again.
   /// Throws: `error` invalid_argument if `evicted` names the caller or no rank; as
