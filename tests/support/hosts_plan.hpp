@@ -113,6 +113,14 @@ inline void play(const plans::plan& phases, transport_maker make,
   plans::job{phases, body, [moment] { return moment; }, 1, 0}.run();
 }
 
+/// Rounds, from which all `count` ranks have returned when one returns: who puts another out ends
+/// what the others wait for.
+inline void check_rounds_of_all(member& now, std::atomic<std::size_t>& ready, std::size_t count) {
+  now.check_rounds();
+  ++ready;
+  while (ready != count) std::this_thread::yield();
+}
+
 /// What a rank that is put out does before it learns that.
 enum class then : std::uint8_t {
   stopped,       ///< nothing; it is continued when the others have left the old group
@@ -133,6 +141,7 @@ inline void check_eviction(transport_maker make, const plans::slots& all, std::s
   const test::shared<std::atomic<pid_t>> stopping;
   const test::shared<std::atomic<std::size_t>> served;
   const test::shared<std::atomic<bool>> has_learned;
+  const test::shared<std::atomic<std::size_t>> ready;
   const auto learn_and_come_back = [&](std::unique_ptr<member>& now,
                                        const peerbus::tcp_settings& place) {
     *stopping = ::getpid();
@@ -186,7 +195,7 @@ inline void check_eviction(transport_maker make, const plans::slots& all, std::s
     children.push_back(test::in_child([&] {
       const auto place = place_of(slot, port);
       auto now = begin(place, make, all);
-      now->check_rounds();
+      check_rounds_of_all(*now, *ready, all.size());
       if (slot == evicted)
         learn_and_come_back(now, place);
       else
@@ -209,14 +218,16 @@ void check_waits_of_eviction(transport_maker make, HostOf host_of) {
         waiting{[](member& now) { static_cast<void>(now.comm.make_window(64, 1)); }}}) {
     const test::time_limit limit;
     const auto port = test::free_tcp_port();
-    const test::shared<std::atomic<bool>> has_learned;
+    const test::shared<std::atomic<std::size_t>> ready;
+    const test::shared<std::atomic<bool>> has_learned;  // The second one,
+    const test::shared<std::atomic<bool>> has_heard;    // and the third. Nobody leaves before.
     std::array<pid_t, 3> children{};
     for (std::size_t slot = 0; slot < children.size(); ++slot)
       children[slot] = test::in_child([&] {
         auto place = place_of(slot, port);
         place.host = host_of(slot);
         auto now = begin(place, make, {0, 1, 2});
-        now->check_rounds();
+        check_rounds_of_all(*now, *ready, children.size());
         const std::vector<rank_id> evicted{rank_id{1}};
         if (slot != 0)
           test::expect_error(errc::peer_dead, {"rank 1 was given up by another"},
@@ -225,14 +236,16 @@ void check_waits_of_eviction(transport_maker make, HostOf host_of) {
           test::expect_error(errc::view_changed, {"the other ranks went on without rank 1"},
                              [&] { now->comm.continue_without_the_dead(); });
           *has_learned = true;
+          while (!*has_heard) std::this_thread::yield();
           return 0;
         }
+        if (slot == 2) *has_heard = true;
         if (slot == 0)
           now->comm.continue_without(evicted);
         else
           now->comm.continue_without_the_dead();
         const auto old = std::exchange(now, peerbus::survivors(now->comm, made_at(place, make)));
-        while (!*has_learned) std::this_thread::yield();  // It shall not hear that another left.
+        while (!*has_learned) std::this_thread::yield();
         now->check_rounds();
         return 0;
       });
