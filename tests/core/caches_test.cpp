@@ -1,41 +1,31 @@
 // SPDX-License-Identifier: MIT
-#include <unistd.h>
-
 #include <cstddef>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include <doctest/doctest.h>
 
 #include <peerbus/core/caches.hpp>
 
+#include "support/made_up_root.hpp"
+
 namespace caches_test {
 
 namespace {
 
-/// A folder with caches as the kernel describes them. The destructor removes it.
+/// Caches as the kernel describes them.
 class described_caches {
  public:
-  described_caches()
-      : folder_{std::filesystem::temp_directory_path() /
-                ("peerbus_caches_test_" + std::to_string(::getpid()))} {}
-  described_caches(const described_caches&) = delete;
-  described_caches& operator=(const described_caches&) = delete;
-  ~described_caches() { std::filesystem::remove_all(folder_); }
-
   void add(const std::string& size, const std::string& map) {
-    const auto cache = folder_ / ("index" + std::to_string(count_++));
-    std::filesystem::create_directories(cache);
-    std::ofstream{cache / "size"} << size << '\n';
-    if (!map.empty()) std::ofstream{cache / "shared_cpu_map"} << map << '\n';
+    const std::string cache = "/index" + std::to_string(count_++);
+    root_.write(cache + "/size", size + '\n');
+    if (!map.empty()) root_.write(cache + "/shared_cpu_map", map + '\n');
   }
   [[nodiscard]] peerbus::shared_cache largest() const {
-    return peerbus::largest_cache(folder_.string());
+    return peerbus::largest_cache(root_.path());
   }
 
  private:
-  std::filesystem::path folder_;
+  test::made_up_root root_;
   int count_ = 0;
 };
 

@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <stdlib.h>  // NOLINT(modernize-deprecated-headers): mkdtemp is POSIX's.
-
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include <doctest/doctest.h>
@@ -11,32 +7,14 @@
 #include <peerbus/core/cgroup.hpp>
 #include <peerbus/transport/detail/memory_limit.hpp>
 
+#include "support/made_up_root.hpp"
+
 namespace cgroup_test {
 
-namespace {
-
-/// What the kernel says of a process and its cgroups, made up in a folder.
-struct kernel_files {
-  std::string root = (std::filesystem::temp_directory_path() / "peerbus_kernel.XXXXXX").string();
-
-  kernel_files() { REQUIRE(::mkdtemp(root.data()) != nullptr); }
-  kernel_files(const kernel_files&) = delete;
-  kernel_files& operator=(const kernel_files&) = delete;
-  ~kernel_files() { std::filesystem::remove_all(root); }
-
-  void write(const std::string& file, const std::string& text) const {
-    const std::filesystem::path whole = root + file;
-    std::filesystem::create_directories(whole.parent_path());
-    std::ofstream{whole} << text;
-  }
-};
-
-}  // namespace
-
 TEST_CASE("cgroup_memory_limit is the tightest limit of the cgroup and its ancestors") {
-  const kernel_files kernel;
+  const test::made_up_root kernel;
   const auto expect_limit = [&](std::uint64_t bytes) {
-    CHECK(peerbus::cgroup_memory_limit(kernel.root) == bytes);
+    CHECK(peerbus::cgroup_memory_limit(kernel.path()) == bytes);
   };
   expect_limit(peerbus::no_cgroup_limit);  // Nothing says anything else.
   SUBCASE("version 2") {
@@ -45,7 +23,7 @@ TEST_CASE("cgroup_memory_limit is the tightest limit of the cgroup and its ances
     expect_limit(peerbus::no_cgroup_limit);
     kernel.write("/sys/fs/cgroup/job/memory.max", "4194304\n");
     expect_limit(4194304);
-    CHECK(peerbus::detail::memory_limit(kernel.root) == 4194304);  // That of windows, too.
+    CHECK(peerbus::detail::memory_limit(kernel.path()) == 4194304);  // That of windows, too.
     kernel.write("/sys/fs/cgroup/job/step/memory.max", "1048576\n");
     expect_limit(1048576);
   }
@@ -65,11 +43,11 @@ TEST_CASE("cgroup_memory_limit is the tightest limit of the cgroup and its ances
 }
 
 TEST_CASE("memory_kills counts what the kernel kills in the cgroup, from its making on") {
-  const kernel_files kernel;
-  CHECK(peerbus::memory_kills{kernel.root}.describe().empty());
+  const test::made_up_root kernel;
+  CHECK(peerbus::memory_kills{kernel.path()}.describe().empty());
   const auto expect_counted = [&](const char* file, const std::string& others) {
     kernel.write(file, others + "oom_kill 3\n");
-    const peerbus::memory_kills kills{kernel.root};
+    const peerbus::memory_kills kills{kernel.path()};
     CHECK(kills.describe().empty());
     kernel.write(file, others + "oom_kill 4\n");
     CHECK(kills.describe() ==
@@ -79,7 +57,7 @@ TEST_CASE("memory_kills counts what the kernel kills in the cgroup, from its mak
     kernel.write("/proc/self/cgroup", "0::/job/step\n");
     kernel.write("/sys/fs/cgroup/job/memory.events", "low 0\noom_kill 70\n");  // Other steps, too.
     expect_counted("/sys/fs/cgroup/job/step/memory.events", "low 0\noom 3\n");
-    const peerbus::memory_kills kills{kernel.root};
+    const peerbus::memory_kills kills{kernel.path()};
     kernel.write("/sys/fs/cgroup/job/memory.max", "4194304\n");
     kernel.write("/sys/fs/cgroup/job/step/memory.events", "oom 6\noom_kill 6\noom_group_kill 1\n");
     CHECK(

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "collect.hpp"
 
-#include <stdlib.h>  // NOLINT(modernize-deprecated-headers): mkdtemp and setenv are POSIX's.
+#include <stdlib.h>  // NOLINT(modernize-deprecated-headers): setenv is POSIX's.
 
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -14,35 +12,14 @@
 #include <peerbus/core/cores.hpp>
 
 #include "read_system.hpp"
+#include "support/made_up_root.hpp"
 
 namespace collect_test {
 
 using namespace peerbus_doctor;  // NOLINT(google-build-using-namespace)
+using test::made_up_root;
 
 namespace {
-
-/// A directory that stands for the root of a machine, and goes with the object.
-class made_up_root {
- public:
-  made_up_root() {
-    std::string name = (std::filesystem::temp_directory_path() / "peerbus_doctor.XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  made_up_root(const made_up_root&) = delete;
-  made_up_root& operator=(const made_up_root&) = delete;
-  ~made_up_root() { std::filesystem::remove_all(path_); }
-
-  void write(const std::string& file, const std::string& text) const {
-    const std::filesystem::path whole = path_ + file;
-    std::filesystem::create_directories(whole.parent_path());
-    std::ofstream{whole} << text;
-  }
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 /// Sets an environment variable, and unsets it at the end.
 class variable_set {

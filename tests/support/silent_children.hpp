@@ -2,8 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
-#include <string_view>
 #include <vector>
 
 #include <peerbus/bootstrap/bootstrap.hpp>

@@ -8,7 +8,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/text.hpp>
 
-// What a membership says of ranks in messages.
+// The words of a membership about ranks, for messages.
 
 namespace peerbus {
 

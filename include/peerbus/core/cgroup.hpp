@@ -27,18 +27,18 @@ std::uint64_t read_cgroup_number(const std::string& path);
 /// `no_cgroup_limit`. `root` precedes the paths of all files.
 std::uint64_t cgroup_memory_limit(const std::string& root);
 
-/// How many processes of a cgroup the kernel has killed as memory ran out, since it was made.
+/// The number of processes of a cgroup that the kernel has killed as memory ran out.
 struct cgroup_kills {
   std::string file;         ///< which says so; empty if there is none
-  std::uint64_t count = 0;  ///< the kills
+  std::uint64_t count = 0;  ///< since the cgroup was made
 };
 
 /// Returns the kills in this process's cgroup. `root` precedes the paths of all files.
 cgroup_kills cgroup_memory_kills(const std::string& root);
 
-/// What the kernel kills in this process's cgroup as memory runs out, from the moment that this was
-/// made. Pages are taken as they are touched, so that memory that no error refused may be missing
-/// later, and a process that is killed for it cannot say so.
+/// Counts what the kernel kills in this process's cgroup as memory runs out, from the moment that
+/// this was made. Pages are taken as they are touched, so that memory that no error refused may be
+/// missing later, and a process that is killed for it cannot say so.
 class memory_kills {
  public:
   /// Counts from now on. `root` precedes the paths of all files.
