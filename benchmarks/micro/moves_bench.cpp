@@ -42,7 +42,8 @@ using exchange = peerbus::moe::exchange<peerbus::unified_bus, peerbus::codec::in
 class mover {
  public:
   explicit mover(communicator& comm)
-      : me_{comm.rank()},
+      : comm_{&comm},
+        me_{comm.rank()},
         moe_{comm, config_of(comm.size())},
         weights_{comm, moe_.placement(), {.bytes = {expert_bytes}}},
         table_(comm.size()),
@@ -79,6 +80,7 @@ class mover {
     const auto bytes = weights_.tensor(0, 0);
     if (std::ranges::any_of(bytes, [&](std::byte value) { return value != std::byte{content()}; }))
       is_right_ = false;
+    comm_->barrier();  // So that the next dispatch does not wait for ranks that still compare.
   }
 
   [[nodiscard]] bool is_right() const noexcept { return is_right_; }
@@ -95,6 +97,7 @@ class mover {
     return static_cast<unsigned char>(1 + weights_.experts().logical(me_.index()));
   }
 
+  communicator* comm_;
   peerbus::rank_id me_;
   exchange moe_;
   peerbus::moe::expert_weights weights_;

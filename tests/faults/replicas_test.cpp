@@ -19,6 +19,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/balance/expert_weights.hpp>
+#include <peerbus/moe/balance/incremental.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/unified_bus.hpp>
@@ -166,8 +167,12 @@ void check_moves(std::size_t ranks, std::size_t victim, std::uint64_t last, bool
     weights.abandon();
     placed_experts::check_tensors(weights, me);
     serve();
-    for (std::uint64_t plan = 0; plan < 2; ++plan) {
-      weights.begin(placed_experts::redrawn(given, plan));
+    const std::vector<double> loads{9, 1, 8, 2, 7, 3, 6, 4, 5, 0, 50};
+    for (std::uint64_t plan = 0; plan < 3; ++plan) {
+      if (plan == 2)
+        weights.begin(plan_incremental(loads, weights.experts(), {.least_gain = 0}));
+      else
+        weights.begin(placed_experts::redrawn(given, plan));
       while (weights.is_moving()) {
         static_cast<void>(weights.advance(3000));
         serve();

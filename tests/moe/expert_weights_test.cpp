@@ -14,6 +14,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/balance/expert_weights.hpp>
+#include <peerbus/moe/balance/incremental.hpp>
 #include <peerbus/moe/balance/move_plan.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/plan/check_experts.hpp>
@@ -230,6 +231,16 @@ TEST_CASE("what is wrong is refused on all ranks, and the old map stands") {
                        [&] { weights.begin(me == 2 ? given.logical : wanted); });
     test::expect(!weights.is_moving(), "nothing moves");
     still_works();
+
+    // A plan that was made for another map.
+    case_of_replicas former = given;
+    former.shuffle(1);
+    const std::vector<double> loads(placed_experts::experts, 1.0);
+    const auto planned = peerbus::moe::plan_incremental(loads, moe.placement());
+    const auto stale = peerbus::moe::plan_incremental(loads, expert_map{former.config_of(me), 3});
+    test::expect_error(errc::invalid_argument, {"a plan for a map that has expert "},
+                       [&] { weights.begin(me == 0 ? stale : planned); });
+    test::expect(!weights.is_moving(), "nothing moves");
 
     // Moves that are given up half way.
     const std::size_t rounds = weights.begin(wanted);

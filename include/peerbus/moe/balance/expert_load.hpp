@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/moe/balance/load.hpp>
 #include <peerbus/moe/expert_map.hpp>
 
@@ -36,6 +37,11 @@ class expert_load {
   /// anew, because they belong to the former map.
   void move_to(const expert_map& map);
 
+  /// Makes sure that a plan for `map` may be made from these rows.
+  /// Throws: `error` invalid_argument, with the first difference, unless `map` has the experts and
+  /// the living ranks with which this object counts now.
+  void require_counted_with(const expert_map& map) const;
+
   /// Returns the number of steps in the window, up to its size.
   [[nodiscard]] std::size_t steps() const noexcept { return steps_; }
   /// Returns the rows of each logical expert in the window: [experts].
@@ -53,6 +59,12 @@ class expert_load {
   [[nodiscard]] double balancedness() const;
 
  private:
+  /// Throws: `error` invalid_argument unless `map` has as many experts, places and ranks.
+  void require_size(const expert_map& map) const;
+  [[nodiscard]] static bool counts(const expert_map& map, rank_id rank) noexcept {
+    return map.count(rank) != 0 && !map.is_gone(rank);
+  }
+
   /// The steps of a window, and their sums.
   struct series {
     series(std::size_t size, std::size_t window) : steps(size * window), sums(size) {}

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <string>
 
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -22,7 +23,7 @@ PEERBUS_INLINE expert_load::expert_load(const expert_map& map, std::size_t windo
   move_to(map);
 }
 
-PEERBUS_INLINE void expert_load::move_to(const expert_map& map) {
+PEERBUS_INLINE void expert_load::require_size(const expert_map& map) const {
   if (map.physical_experts() != expert_of_.size() || map.ranks() != counts_.size() ||
       map.experts() != logical_.sums.size())
     throw error{errc::invalid_argument,
@@ -30,12 +31,40 @@ PEERBUS_INLINE void expert_load::move_to(const expert_map& map) {
                                         map.physical_experts(), " physical ones, on ", map.ranks(),
                                         " ranks, expected ", logical_.sums.size(), ", ",
                                         expert_of_.size(), " and ", counts_.size())};
+}
+
+PEERBUS_INLINE void expert_load::require_counted_with(const expert_map& map) const {
+  using peerbus::detail::concat;
+  const auto wrong = [](const std::string& difference) {
+    return error{errc::invalid_argument,
+                 concat("expert_load: the rows were counted with another map: ", difference,
+                        "; expected move_to the map in use, and rows of it")};
+  };
+  const auto named = [](std::uint32_t expert) {
+    return expert == vacant ? std::string{"none"} : concat("expert ", expert);
+  };
+  require_size(map);
+  for (std::size_t p = 0; p < expert_of_.size(); ++p) {
+    if (map.holder(p) != holder_of_[p])
+      throw wrong(concat("place ", p, " was at rank ", holder_of_[p], ", and is at rank ",
+                         map.holder(p)));
+    if (map.logical(p) != expert_of_[p])
+      throw wrong(concat("place ", p, " had ", named(expert_of_[p]), ", and has ",
+                         named(map.logical(p))));
+  }
+  for (std::size_t r = 0; r < counts_.size(); ++r)
+    if (counts(map, rank_id{r}) != counts_[r])
+      throw wrong(concat("rank ", r, counts_[r] ? " is gone" : " was gone"));
+}
+
+PEERBUS_INLINE void expert_load::move_to(const expert_map& map) {
+  require_size(map);
   for (std::size_t p = 0; p < expert_of_.size(); ++p) {
     expert_of_[p] = map.logical(p);
     holder_of_[p] = map.holder(p);
   }
   for (std::size_t r = 0; r < counts_.size(); ++r)
-    counts_[r] = map.count(rank_id{r}) != 0 && !map.is_gone(rank_id{r});
+    counts_[r] = counts(map, rank_id{r});
   std::ranges::fill(physical_.steps, 0U);
   std::ranges::fill(physical_.sums, std::uint64_t{0});
 }

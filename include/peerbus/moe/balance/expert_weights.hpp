@@ -15,6 +15,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/balance/incremental.hpp>
 #include <peerbus/moe/balance/move_plan.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/expert_map.hpp>
@@ -95,7 +96,14 @@ class expert_weights {
   /// one that leaves an expert to ranks that are gone, or moves under way; mismatch if tables
   /// differ; as `rank_group::agree`.
   std::size_t begin(std::span<const std::uint32_t> wanted,
-                    std::optional<deadline> until = std::nullopt);
+                    std::optional<deadline> until = std::nullopt) {
+    return begin_from({}, wanted, until);
+  }
+  /// Does as above, for a plan that was made for the map of `experts()`.
+  /// Throws, on all ranks: as above; `error` invalid_argument if it was made for another map.
+  std::size_t begin(const incremental_plan& wanted, std::optional<deadline> until = std::nullopt) {
+    return begin_from(wanted.old_map, wanted.plan.physical_to_logical(), until);
+  }
 
   /// Returns whether a round is under way.
   [[nodiscard]] bool is_moving() const noexcept { return !rounds_.empty(); }
@@ -166,6 +174,11 @@ class expert_weights {
   void number_places();
   /// Returns the configuration of an exchange whose experts have these places.
   [[nodiscard]] exchange_config config_of(std::span<const std::uint32_t> table) const noexcept;
+  /// Begins to move, from the map `planned_for` unless that is empty.
+  std::size_t begin_from(std::span<const std::uint32_t> planned_for,
+                         std::span<const std::uint32_t> wanted, std::optional<deadline> until);
+  /// Throws: `error` invalid_argument unless `planned_for` is the map here.
+  void require_planned_here(std::span<const std::uint32_t> planned_for) const;
   /// Forgets what this rank sends and awaits.
   void forget_round() noexcept;
   /// Works out what this rank sends and awaits in the first of `rounds_`.

@@ -132,8 +132,21 @@ expert_weights::config_of(std::span<const std::uint32_t> table) const noexcept {
   return config;
 }
 
-PEERBUS_INLINE std::size_t expert_weights::begin(std::span<const std::uint32_t> wanted,
-                                                 std::optional<deadline> until) {
+PEERBUS_INLINE void expert_weights::require_planned_here(
+    std::span<const std::uint32_t> planned_for) const {
+  const auto named = [](std::uint32_t expert) { return static_cast<std::int32_t>(expert); };
+  for (std::size_t p = 0; p < std::min(planned_for.size(), experts_.physical_experts()); ++p)
+    if (planned_for[p] != experts_.logical(p))
+      throw error{errc::invalid_argument,
+                  peerbus::detail::concat(
+                      "expert_weights: a plan for a map that has expert ", named(planned_for[p]),
+                      " at place ", p, ", expected one for the map here, with ",
+                      named(experts_.logical(p)), " there (-1: vacant)")};
+}
+
+PEERBUS_INLINE std::size_t expert_weights::begin_from(std::span<const std::uint32_t> planned_for,
+                                                      std::span<const std::uint32_t> wanted,
+                                                      std::optional<deadline> until) {
   const deadline limit = until.value_or(group_->default_deadline());
   std::vector<move_round> planned;
   detail::expert_tables tables;
@@ -145,6 +158,7 @@ PEERBUS_INLINE std::size_t expert_weights::begin(std::span<const std::uint32_t> 
     if (auto problem =
             detail::objection_to_new_places("expert_weights", config_of(wanted), experts_))
       throw error{*problem};
+    require_planned_here(planned_for);
     if (std::ranges::count(group_->view().gone(), true) != 0) experts_.lose(group_->view().gone());
     planned = plan_moves(experts_, wanted, shape_.spare);
     tables = {config_of(wanted), group_->size()};

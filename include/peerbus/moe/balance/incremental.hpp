@@ -4,9 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/moe/balance/expert_load.hpp>
 #include <peerbus/moe/balance/slot_plan.hpp>
+#include <peerbus/moe/expert_map.hpp>
 
 namespace peerbus::moe {
 
@@ -20,7 +23,8 @@ struct incremental_limits {
 
 /// A plan that begins with an old map.
 struct incremental_plan {
-  slot_plan plan;         ///< the old map, or what follows from it by `moves` moves
+  slot_plan plan;                      ///< the old map, or what follows from it by `moves` moves
+  std::vector<std::uint32_t> old_map;  ///< the expert of each slot, with which the plan begins
   std::size_t moves = 0;  ///< slots whose expert changes, and whose weights must be copied
   double before = 1;      ///< balancedness of the old map
   double after = 1;       ///< balancedness of the plan, `before` if nothing moves
@@ -45,6 +49,25 @@ struct incremental_plan {
                                                 std::span<const std::uint32_t> old_map,
                                                 std::size_t rank_count,
                                                 const incremental_limits& limits = {});
+
+///@{
+/// Plans like the above for the experts of an exchange (`exchange::placement`,
+/// `expert_weights::experts`), whose ranks may have any numbers of slots. Vacant slots are filled
+/// where that helps. Ranks that are gone keep their slots as they are and count for nothing; of
+/// experts whose last replica is gone, the loads do not count. A rank with fewer than `fixed_slots`
+/// keeps all of its slots. With `counted`, the loads are the rows of its window.
+///
+/// Throws: `error` invalid_argument for wrong loads or limits as above, if there are more or fewer
+/// loads than experts, or if the rows were counted with another map (`expert_load::move_to`).
+///
+/// Cost, threads: as above.
+[[nodiscard]] incremental_plan plan_incremental(std::span<const double> loads,
+                                                const expert_map& in_use,
+                                                const incremental_limits& limits = {});
+[[nodiscard]] incremental_plan plan_incremental(const expert_load& counted,
+                                                const expert_map& in_use,
+                                                const incremental_limits& limits = {});
+///@}
 
 }  // namespace peerbus::moe
 

@@ -12,18 +12,19 @@ namespace peerbus::moe {
 
 /// A plan for one layer: the expert of each slot, and the slots of each expert. EPLB calls the
 /// first table physical_to_logical_map, the second logical_to_physical_map, and the numbers of
-/// slots expert_count. Rank r has the slots from r x slots per rank on.
+/// slots expert_count. Rank r has the slots from r x slots per rank on, or those of the
+/// `expert_map` for which the plan was made.
 class slot_plan {
  public:
-  /// Makes the plan of `physical_to_logical`: [slots], each entry below `expert_count`. An expert's
-  /// replicas are in the order of their slots.
+  /// Makes the plan of `physical_to_logical`: [slots], each entry below `expert_count` or `vacant`. An
+  /// expert's replicas are in the order of their slots.
   slot_plan(std::vector<std::uint32_t> physical_to_logical, std::size_t expert_count);
   /// Makes the plan whose slot s holds replica `replica_of_slot[s]` of its expert. The replicas of
   /// an expert are numbered from 0 on without gaps.
   slot_plan(std::vector<std::uint32_t> physical_to_logical, std::size_t expert_count,
             std::span<const std::uint32_t> replica_of_slot);
 
-  /// Returns the expert of each slot: [slots].
+  /// Returns the expert of each slot, or `vacant`: [slots].
   [[nodiscard]] std::span<const std::uint32_t> physical_to_logical() const& noexcept {
     return physical_to_logical_;
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <peerbus/moe/balance/slot_plan.hpp>
+#include <peerbus/moe/config.hpp>
 
 namespace peerbus::moe {
 
@@ -14,7 +15,8 @@ namespace detail {
 inline std::vector<std::uint32_t> slot_begins(std::span<const std::uint32_t> physical_to_logical,
                                               std::size_t expert_count) {
   std::vector<std::uint32_t> begins(expert_count + 1);
-  for (const std::uint32_t expert : physical_to_logical) ++begins[expert + 1];
+  for (const std::uint32_t expert : physical_to_logical)
+    if (expert != vacant) ++begins[expert + 1];
   for (std::size_t e = 0; e < expert_count; ++e) begins[e + 1] += begins[e];
   return begins;
 }
@@ -27,8 +29,10 @@ PEERBUS_INLINE slot_plan::slot_plan(std::vector<std::uint32_t> physical_to_logic
     : physical_to_logical_{std::move(physical_to_logical)},
       slots_(physical_to_logical_.size()),
       begins_{detail::slot_begins(physical_to_logical_, expert_count)} {
-  for (std::uint32_t s = 0; s < slots_.size(); ++s)
-    slots_[begins_[physical_to_logical_[s]] + replica_of_slot[s]] = s;
+  for (std::uint32_t s = 0; s < physical_to_logical_.size(); ++s)
+    if (physical_to_logical_[s] != vacant)
+      slots_[begins_[physical_to_logical_[s]] + replica_of_slot[s]] = s;
+  slots_.resize(begins_.back());
 }
 
 PEERBUS_INLINE slot_plan::slot_plan(std::vector<std::uint32_t> physical_to_logical,
@@ -37,7 +41,9 @@ PEERBUS_INLINE slot_plan::slot_plan(std::vector<std::uint32_t> physical_to_logic
       slots_(physical_to_logical_.size()),
       begins_{detail::slot_begins(physical_to_logical_, expert_count)} {
   std::vector<std::uint32_t> next{begins_};
-  for (std::uint32_t s = 0; s < slots_.size(); ++s) slots_[next[physical_to_logical_[s]]++] = s;
+  for (std::uint32_t s = 0; s < physical_to_logical_.size(); ++s)
+    if (physical_to_logical_[s] != vacant) slots_[next[physical_to_logical_[s]]++] = s;
+  slots_.resize(begins_.back());
 }
 
 PEERBUS_INLINE std::size_t slot_plan::most_replicas() const noexcept {

@@ -10,6 +10,9 @@
 
 namespace peerbus::moe::detail {
 
+/// Returns where the slots of each of `rank_count` ranks begin that have equally many, and the end.
+[[nodiscard]] std::vector<std::uint32_t> equal_begins(std::size_t slots, std::size_t rank_count);
+
 /// Returns loads as integers with a sum of at most 2^30, in proportion to `loads`: [experts]. Plans
 /// are made of integers, because compilers may round sums of products differently on machines that
 /// multiply and add in one instruction.
@@ -21,10 +24,11 @@ namespace peerbus::moe::detail {
 /// loads and leaves no changed rank as hot as the hottest was, so that a search ends.
 class slot_search {
  public:
-  /// Begins with `physical_to_logical`: [slots]. `scaled` is from `scaled_loads`. The first
-  /// `fixed_slots` of each rank keep their experts.
+  /// Begins with `physical_to_logical`: [slots], each an expert, or `scaled.size()` for a vacant
+  /// slot. `scaled` is from `scaled_loads`. Rank r has the slots from `begins[r]` to
+  /// `begins[r + 1]`, at least one. The first `fixed_slots` of each rank keep their experts.
   slot_search(std::span<const std::uint32_t> scaled, std::vector<std::uint32_t> physical_to_logical,
-              std::size_t rank_count, std::size_t fixed_slots = 0);
+              std::vector<std::uint32_t> begins, std::size_t fixed_slots = 0);
 
   /// Takes the step that gains most per move. Returns false if there is none, or if each would make
   /// `moves()` larger than `most_moves`.
@@ -77,20 +81,23 @@ class slot_search {
   static bool can_beat(std::int64_t change, const step& best) noexcept;
   static bool is_better(const step& a, const step& b) noexcept;
   [[nodiscard]] std::uint32_t share_of(std::uint32_t expert, std::uint32_t count) const noexcept {
-    return loads_[expert] / count;
+    return count == 0 ? 0 : loads_[expert] / count;
   }
 
+  // A vacant slot has an expert of its own, the last one, which has no load. Many slots of a rank
+  // may have it, and it need not have any.
   std::vector<std::uint32_t> loads_;     ///< of each expert
+  std::uint32_t nobody_;                 ///< the expert of vacant slots
   std::vector<std::uint32_t> experts_;   ///< of each slot
   std::vector<std::uint32_t> ranks_;     ///< of each slot; saves a division
   std::vector<std::uint32_t> counts_;    ///< slots of each expert
   std::vector<std::uint32_t> shares_;    ///< load of one slot of each expert
   std::vector<std::uint32_t> first_;     ///< slot of each expert, the head of a list
   std::vector<std::uint32_t> next_;      ///< slot of the same expert, or no_slot
+  std::vector<std::uint32_t> begins_;    ///< of the slots of each rank, and the end
   std::vector<std::int64_t> rank_load_;  ///< of each rank
   std::vector<std::uint8_t> held_;       ///< [ranks, experts]
   std::vector<spare> spares_;            ///< those of slots that are not fixed
-  std::size_t rank_slots_;
   std::size_t fixed_slots_;
   std::size_t moves_ = 0;
 };

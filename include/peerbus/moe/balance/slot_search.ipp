@@ -11,6 +11,20 @@ namespace peerbus::moe::detail {
 
 inline constexpr std::uint32_t no_slot = UINT32_MAX;
 
+/// Returns the loads with that of vacant slots, which is 0.
+inline std::vector<std::uint32_t> with_nobody(std::span<const std::uint32_t> loads) {
+  std::vector<std::uint32_t> all{loads.begin(), loads.end()};
+  all.push_back(0);
+  return all;
+}
+
+PEERBUS_INLINE std::vector<std::uint32_t> equal_begins(std::size_t slots, std::size_t rank_count) {
+  std::vector<std::uint32_t> begins(rank_count + 1);
+  for (std::size_t r = 0; r <= rank_count; ++r)
+    begins[r] = static_cast<std::uint32_t>(slots / rank_count * r);
+  return begins;
+}
+
 PEERBUS_INLINE std::vector<std::uint32_t> scaled_loads(std::span<const double> loads) {
   std::vector<std::uint32_t> scaled(loads.size());
   const double most = *std::ranges::max_element(loads);
@@ -25,24 +39,30 @@ PEERBUS_INLINE std::vector<std::uint32_t> scaled_loads(std::span<const double> l
 
 PEERBUS_INLINE slot_search::slot_search(std::span<const std::uint32_t> scaled,
                                         std::vector<std::uint32_t> physical_to_logical,
-                                        std::size_t rank_count, std::size_t fixed_slots)
-    : loads_{scaled.begin(), scaled.end()},
+                                        std::vector<std::uint32_t> begins,
+                                        std::size_t fixed_slots)
+    : loads_{with_nobody(scaled)},
+      nobody_{static_cast<std::uint32_t>(scaled.size())},
       experts_{std::move(physical_to_logical)},
       ranks_(experts_.size()),
       counts_(loads_.size()),
       shares_(loads_.size()),
       first_(loads_.size(), no_slot),
       next_(experts_.size(), no_slot),
-      rank_load_(rank_count),
-      held_(rank_count * loads_.size()),
-      rank_slots_{experts_.size() / rank_count},
+      begins_{std::move(begins)},
+      rank_load_(begins_.size() - 1),
+      held_(rank_load_.size() * loads_.size()),
       fixed_slots_{fixed_slots} {
-  for (std::uint32_t s = 0; s < experts_.size(); ++s) {
-    const std::uint32_t expert = experts_[s];
-    ranks_[s] = static_cast<std::uint32_t>(s / rank_slots_);
-    held_[ranks_[s] * loads_.size() + expert] = is_held | was_held;
-    next_[s] = std::exchange(first_[expert], s);
-    ++counts_[expert];
+  for (std::uint32_t r = 0; r < rank_load_.size(); ++r) {
+    std::uint8_t* const held = held_.data() + r * loads_.size();
+    for (std::uint32_t s = begins_[r]; s < begins_[r + 1]; ++s) {
+      const std::uint32_t expert = experts_[s];
+      ranks_[s] = r;
+      held[expert] = is_held | was_held;
+      next_[s] = std::exchange(first_[expert], s);
+      ++counts_[expert];
+    }
+    held[nobody_] = was_held;  // Never held, so that it may come again, and that is no move.
   }
   spares_.reserve(experts_.size());
   for (std::uint32_t e = 0; e < loads_.size(); ++e) shares_[e] = share_of(e, counts_[e]);
@@ -85,7 +105,7 @@ PEERBUS_INLINE void slot_search::look_for_exchange(std::uint32_t hot, std::int64
     const std::int64_t room = rank_load_[hot_rank] - rank_load_[rank];
     // A load of half the room would change the sum by -room^2 / 2, and nothing changes it more.
     if (room <= 0 || !can_beat(-room * room / 2, best) || holds(rank, expert)) continue;
-    for (std::size_t s = rank * rank_slots_ + fixed_slots_; s < (rank + 1) * rank_slots_; ++s) {
+    for (std::size_t s = begins_[rank] + fixed_slots_; s < begins_[rank + 1]; ++s) {
       const std::uint32_t other = experts_[s];
       const std::int64_t load = std::int64_t{shares_[expert]} - shares_[other];
       const std::int64_t change = 2 * load * (load - room);
@@ -101,14 +121,14 @@ PEERBUS_INLINE void slot_search::look_for_exchange(std::uint32_t hot, std::int64
 PEERBUS_INLINE void slot_search::look_for_spares() {
   spares_.clear();
   for (std::uint32_t e = 0; e < loads_.size(); ++e) {
-    if (counts_[e] < 2) continue;
+    if (counts_[e] < (e == nobody_ ? 1 : 2)) continue;
     const std::uint32_t others = counts_[e] - 1;
     const std::int64_t more = std::int64_t{share_of(e, others)} - shares_[e];
     std::int64_t change = 0;
     for (std::uint32_t s = first_[e]; s != no_slot; s = next_[s])
       change += more * (2 * rank_load_[ranks_[s]] + more);
     for (std::uint32_t s = first_[e]; s != no_slot; s = next_[s]) {
-      if (s - ranks_[s] * rank_slots_ < fixed_slots_) continue;
+      if (s - begins_[ranks_[s]] < fixed_slots_) continue;
       const std::int64_t load = rank_load_[ranks_[s]];
       spares_.push_back({s, others, load, shares_[e], more, change - more * (2 * load + more)});
     }
@@ -120,6 +140,7 @@ PEERBUS_INLINE void slot_search::look_for_spares() {
 /// if a rank becomes as hot as the hottest.
 PEERBUS_INLINE bool slot_search::completes_copy(const spare& from, std::int64_t less,
                                                 step& candidate) const {
+  if (experts_[from.slot] == nobody_) return true;  // Nobody takes over its load.
   const std::uint32_t expert = experts_[candidate.hot];
   const std::int64_t limit = rank_load_[ranks_[candidate.hot]];
   for (std::uint32_t s = first_[experts_[from.slot]]; s != no_slot; s = next_[s]) {
@@ -173,17 +194,17 @@ PEERBUS_INLINE void slot_search::set_expert(std::uint32_t slot, std::uint32_t ex
   experts_[slot] = expert;
   std::uint8_t* const held = held_.data() + ranks_[slot] * loads_.size();
   held[before] &= static_cast<std::uint8_t>(~is_held);
-  held[expert] |= is_held;
+  if (expert != nobody_) held[expert] |= is_held;
   rank_load_[ranks_[slot]] += std::int64_t{shares_[expert]} - shares_[before];
 }
 
 PEERBUS_INLINE bool slot_search::take_step(std::size_t most_moves) {
-  const auto rank = static_cast<std::uint32_t>(hottest());
-  const auto begin = static_cast<std::uint32_t>(rank * rank_slots_);
+  const std::size_t rank = hottest();
+  const std::uint32_t begin = begins_[rank];
   const auto budget = static_cast<std::int64_t>(most_moves - moves_);
   step best;
   look_for_spares();
-  for (std::uint32_t hot = begin; hot < begin + rank_slots_; ++hot) {
+  for (std::uint32_t hot = begin; hot < begins_[rank + 1]; ++hot) {
     look_for_copy(hot, budget, best);
     if (hot - begin >= fixed_slots_) look_for_exchange(hot, budget, best);
   }

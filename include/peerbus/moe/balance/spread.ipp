@@ -149,7 +149,8 @@ PEERBUS_INLINE slot_plan plan_spread(std::span<const double> loads, const spread
   detail::rank_filler filler{shape, loads.size()};
   for (const std::uint32_t e : order) filler.place(e, counts[e], scaled[e] / counts[e]);
 
-  detail::slot_search search{scaled, std::move(filler.slots()), shape.ranks};
+  detail::slot_search search{scaled, std::move(filler.slots()),
+                             detail::equal_begins(slots, shape.ranks)};
   // A thousandth is less than what loads of one step differ by from those of the next.
   for (std::size_t i = 0; i < slots && search.balancedness() < 0.999; ++i)
     if (!search.take_step(slots)) break;
