@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/balance.hpp>
+#include <peerbus/moe/config.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
 
@@ -43,6 +45,15 @@ std::vector<std::uint32_t> dealt(std::size_t experts, std::size_t ranks, std::si
   return expert_of;
 }
 
+/// Leaves all places of a rank vacant but the first of each expert, as exchanges have no expert
+/// twice at a rank.
+void vacate_duplicates(std::span<std::uint32_t> places) {
+  for (std::size_t i = 1; i < places.size(); ++i) {
+    const auto before = places.first(i);
+    if (std::ranges::find(before, places[i]) != before.end()) places[i] = peerbus::moe::vacant;
+  }
+}
+
 }  // namespace
 
 options balanced(options chosen, std::size_t ranks) {
@@ -60,12 +71,13 @@ options balanced(options chosen, std::size_t ranks) {
           : peerbus::moe::plan_spread(loads, {.ranks = ranks, .slots_per_rank = per_rank});
   chosen.physical_to_logical.assign(plan.physical_to_logical().begin(),
                                     plan.physical_to_logical().end());
+  for (std::size_t first = 0; first < chosen.physical_to_logical.size(); first += per_rank)
+    vacate_duplicates(std::span{chosen.physical_to_logical}.subspan(first, per_rank));
   return chosen;
 }
 
 rebalancer::rebalancer(const options& chosen, const peerbus::moe::expert_map& map)
-    : ranks_{map.ranks()},
-      rows_(chosen.physical_to_logical.size()),
+    : rows_(chosen.physical_to_logical.size()),
       load_{map, chosen.replan_after} {}
 
 std::string rebalancer::add(const oracle& truth) {
@@ -77,12 +89,11 @@ std::string rebalancer::add(const oracle& truth) {
   return {};
 }
 
-std::optional<replan> rebalancer::plan(std::size_t steps, options& chosen) const {
+std::optional<replan> rebalancer::plan(std::size_t steps, const peerbus::moe::expert_map& in_use,
+                                       options& chosen) const {
   if (steps % chosen.replan_after != 0) return std::nullopt;
-  const auto loads =
-      peerbus::moe::sum_of_loads(load_.rows_of_experts(), load_.rows_of_experts().size());
-  const peerbus::moe::incremental_plan found = peerbus::moe::plan_incremental(
-      loads, chosen.physical_to_logical, ranks_, {.most_moves = chosen.moves});
+  const peerbus::moe::incremental_plan found =
+      peerbus::moe::plan_incremental(load_, in_use, {.most_moves = chosen.moves});
   if (found.moves == 0) return std::nullopt;
   const auto places = found.plan.physical_to_logical();
   chosen.physical_to_logical.assign(places.begin(), places.end());

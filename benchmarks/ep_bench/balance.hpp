@@ -35,14 +35,16 @@ class rebalancer {
   /// or nothing.
   [[nodiscard]] std::string add(const oracle& truth);
 
-  /// If a plan is due after `steps` iterations and gains, changes the places in `chosen` and
-  /// returns what it did. The same on all ranks. The caller installs them and calls `move_to`.
-  [[nodiscard]] std::optional<replan> plan(std::size_t steps, options& chosen) const;
+  /// If a plan is due after `steps` iterations and gains over `in_use`, changes the places in
+  /// `chosen` and returns what it did. The same on all ranks. The caller installs them and calls
+  /// `move_to`.
+  [[nodiscard]] std::optional<replan> plan(std::size_t steps,
+                                           const peerbus::moe::expert_map& in_use,
+                                           options& chosen) const;
   /// Goes on with the places of `map`.
   void move_to(const peerbus::moe::expert_map& map) { load_.move_to(map); }
 
  private:
-  std::size_t ranks_;
   std::vector<std::uint32_t> rows_;  ///< of the latest dispatch: [places]
   peerbus::moe::expert_load load_;
 };

@@ -169,7 +169,7 @@ class measurement {
   void rebalance(std::size_t steps, outcome& result, std::string& miscounted) {
     const std::string wrong = rebalancer_->add(truth_);
     if (miscounted.empty()) miscounted = wrong;
-    const auto plan = rebalancer_->plan(steps, chosen_);
+    const auto plan = rebalancer_->plan(steps, moe_.placement(), chosen_);
     if (!plan) return;
     result.replans.push_back(*plan);
     received_.reset();

@@ -263,7 +263,7 @@ std::variant<options, int> parse(int argc, char** argv) {
   const programs::option balance =
       line.add("--balance", chosen.balance,
                "where experts lie: none: dealt out in order; eplb: as DeepSeek's balancer plans it "
-               "for this routing, which an exchange refuses if it has an expert twice at a rank; "
+               "for this routing, a second place of an expert at a rank being vacant; "
                "spread: as our planner does, which never has; incremental: first dealt out, then "
                "few change places at a time, by the rows counted last. With --json, results by "
                "iteration too")

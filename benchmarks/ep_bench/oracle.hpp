@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/moe/config.hpp>
+
 #include "ep_bench/gate.hpp"
 #include "ep_bench/options.hpp"
 
@@ -162,7 +164,8 @@ class oracle {
   void place_choices(std::size_t experts) {
     std::vector<std::vector<std::int32_t>> replicas(experts);
     for (std::size_t p = 0; p < logical_.size(); ++p)
-      replicas[logical_[p]].push_back(static_cast<std::int32_t>(p));
+      if (logical_[p] != peerbus::moe::vacant)
+        replicas[logical_[p]].push_back(static_cast<std::int32_t>(p));
     for (std::size_t source = 0; source < choices_.size(); ++source) {
       gate::choice& choice = choices_[source];
       choice.places.reserve(choice.experts.size());

@@ -303,6 +303,36 @@ TEST_CASE("experts get other places between batches of C") {
         }) == 0);
 }
 
+TEST_CASE("a plan for the places of an exchange of C fills those that are vacant") {
+  CHECK(embed_c::run(ranks, kind::threads, [](peerbus_comm* comm) {
+          subject s{comm, config_with(PEERBUS_COMPACT, choice_of(PEERBUS_REPLICA_ROUND_ROBIN))};
+          std::array<double, 7> loads{1, 1, 1, 1, 90, 1, 1};
+          table planned(placed.size(), 99);
+          std::uint64_t moves = 99;
+          const auto plan = [&](double least_gain, std::uint64_t fixed, std::uint64_t places) {
+            return peerbus_exchange_plan_experts(s.exchange, loads.data(), least_gain, 1, fixed,
+                                                 planned.data(), places, &moves);
+          };
+          ok(plan(0.01, 0, placed.size()), "plan_experts");
+          expect_equal(moves, std::uint64_t{1}, "moves");
+          expect_equal(std::ranges::count(planned, 4U), 2, "places of the busiest expert");
+          ok(s.install(planned), "install_experts");
+          s.check_places(planned);
+          ok(s.install(placed), "install_experts");
+          ok(plan(0.01, 4, placed.size()), "plan_experts");
+          expect_equal(moves, std::uint64_t{0}, "moves from fixed places");
+          expect(planned == placed, "the places as they are");
+          fails(plan(-1, 0, placed.size()), PEERBUS_INVALID_ARGUMENT, "least_gain is -1");
+          fails(plan(0, 0, 3), PEERBUS_INVALID_ARGUMENT,
+                "physical_to_logical has 3 entries, expected physical experts, 11");
+          loads[2] = -1;
+          fails(plan(0, 0, placed.size()), PEERBUS_INVALID_ARGUMENT, "2");
+          fails(peerbus_exchange_plan_experts(s.exchange, nullptr, 0, 0, 0, planned.data(),
+                                              placed.size(), nullptr),
+                PEERBUS_INVALID_ARGUMENT, "loads is NULL");
+        }) == 0);
+}
+
 TEST_CASE("a bad table is refused on all ranks of C, and the experts stay where they are") {
   CHECK(
       embed_c::run(ranks, kind::threads, [](peerbus_comm* comm) {

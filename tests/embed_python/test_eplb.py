@@ -140,6 +140,9 @@ def balancing():
     assert (loads.sum(1) == 8 * Layer.TOP_K * sum(Layer.MOST - rank for rank in range(ranks))).all()
     new, moves = eplb.plan_incremental(loads, old, ranks)[::3]
     assert moves.min() > 0
+    for layer, load, table, moved in zip(layers, loads, new, moves):  # An exchange knows its own places.
+        planned = layer.exchange.plan_experts(load)
+        assert (planned[0] == table).all() and planned[1] == moved
     for layer, table in zip(layers, new):
         layer.install(table)
     before, after = balancedness(counted), balancedness(rows_of_steps())
@@ -237,6 +240,11 @@ def refusals():
     draw, wrong = numpy.random.default_rng(comm.rank), peerbus.InvalidArgument
     table = numpy.append(numpy.arange(12), [6, 0])
     layer, choice = Layer(comm, table), peerbus.ReplicaChoice
+    for says, loads, limits in (("loads has 11 entries, expected 12 experts", numpy.ones(11), {}),
+                                ("load of expert 2", [1, 1, -1] + [1] * 9, {}),
+                                ("least_gain is -1", numpy.ones(12), {"least_gain": -1.0}),
+                                ("most_moves is 0, expected 1 or more", numpy.ones(12), {"most_moves": 0})):
+        raises(wrong, says, layer.exchange.plan_experts, loads, **limits)
     other, lacking = table.copy(), table.copy()
     other[[0, 6]], lacking[3] = [6, 0], 7
     everywhere = (

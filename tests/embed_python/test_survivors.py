@@ -191,6 +191,14 @@ class MovedExperts:
     def move_without_2(self):
         self.move(self.WITHOUT_2.reshape(-1))
         assert sorted(self.held()) == sorted(self.WITHOUT_2[self.comm.rank])
+        # The busiest expert gets a third place, at the rank that lacks it. The places of rank 2 stay.
+        before = self.memory.physical_to_logical
+        busiest = numpy.bincount([3], [100], EXPERTS) + 1
+        planned, moves = self.exchange.plan_experts(busiest, most_moves=2)
+        of_ranks = planned.reshape(self.comm.size, -1)
+        assert moves in (1, 2) and (of_ranks[2] == before.reshape(of_ranks.shape)[2]).all()
+        assert all(3 in of_ranks[rank] for rank in (0, 1, 3)), planned
+        self.move(planned)
 
 
 def by_moved_weights():

@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/balance/incremental.hpp>
 
 #include "erased_exchange.hpp"
 #include "exchange_input.hpp"
@@ -181,6 +183,24 @@ peerbus_code peerbus_exchange_install_experts(peerbus_exchange* exchange,
     calls_of(exchange).install_experts(
         {physical_to_logical, physical_to_logical == nullptr ? 0 : physical_experts}, replicas,
         deadline_of(timeout_ns));
+  });
+}
+
+peerbus_code peerbus_exchange_plan_experts(peerbus_exchange* exchange, const double* loads,
+                                           double least_gain, uint64_t most_moves,
+                                           uint64_t fixed_slots, uint32_t* physical_to_logical,
+                                           uint64_t physical_experts, uint64_t* moves) {
+  return guarded([&] {
+    const peerbus::moe::expert_map& experts = queries_of(exchange).experts();
+    require(loads != nullptr, "loads is NULL");
+    require(physical_to_logical != nullptr, "physical_to_logical is NULL");
+    require_places(experts, physical_experts);
+    peerbus::moe::incremental_limits limits{.least_gain = least_gain, .fixed_slots = fixed_slots};
+    if (most_moves != 0) limits.most_moves = most_moves;
+    const auto found =
+        peerbus::moe::plan_incremental(std::span{loads, experts.experts()}, experts, limits);
+    std::ranges::copy(found.plan.physical_to_logical(), physical_to_logical);
+    if (moves != nullptr) *moves = found.moves;
   });
 }
 

@@ -8,9 +8,11 @@
 
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/text.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/combine_terms.hpp>
 #include <peerbus/moe/config.hpp>
+#include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/replica_choice.hpp>
 #include <peerbus/moe/routing.hpp>
 
@@ -42,6 +44,13 @@ moe::combine_terms read_terms(const peerbus_combine_args& args, const moe::excha
 /// `ranks`, or the default for null. Throws: `error` invalid_argument.
 moe::replica_choice read_choice(const peerbus_replica_choice* given, std::size_t physical_experts,
                                 std::size_t experts, std::size_t ranks);
+/// Throws: `error` invalid_argument unless a table that has the places of `experts` was given.
+inline void require_places(const moe::expert_map& experts, std::size_t given) {
+  if (given != experts.physical_experts())
+    throw error{errc::invalid_argument,
+                concat("physical_to_logical has ", given, " entries, expected physical experts, ",
+                       experts.physical_experts())};
+}
 /// Sets the experts, their places and the choice among replicas of `config`.
 /// Throws: `error` invalid_argument.
 void read_experts(const peerbus_exchange_config& given, std::size_t ranks,

@@ -118,11 +118,7 @@ peerbus_code peerbus_expert_weights_experts(peerbus_expert_weights* weights,
   return guarded([&] {
     const auto& experts = shared(weights, "expert weights").moved.experts();
     require(physical_to_logical != nullptr, "physical_to_logical is NULL");
-    if (physical_experts != experts.physical_experts())
-      throw peerbus::error{
-          peerbus::errc::invalid_argument,
-          peerbus::concat("physical_to_logical has ", physical_experts,
-                          " entries, expected physical experts, ", experts.physical_experts())};
+    require_places(experts, physical_experts);
     for (std::size_t place = 0; place < physical_experts; ++place)
       physical_to_logical[place] = experts.logical(place);
   });

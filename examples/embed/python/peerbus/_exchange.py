@@ -8,10 +8,10 @@ import typing
 import numpy
 
 from . import _library as c
-from ._experts import address_of, choice_of, map_of, structure_of, table_of
+from ._experts import VACANT, address_of, choice_of, map_of, structure_of, table_of
 from ._library import CODECS, RELAYS, InvalidArgument
 from ._operands import Operand
-from ._tensors import Given, contiguous, has_gaps, require_writable, view_of
+from ._tensors import Given, array_of, contiguous, has_gaps, require_writable, view_of
 
 LAYOUTS = ("compact", "padded", "rank_major", "slots", "expert_slots")
 LOST = ("dropped", "renormalised", "refused")
@@ -203,6 +203,21 @@ class Exchange(c.Object):
         c.check(c.lib.peerbus_exchange_install_experts(self, address_of(table), len(table),
                                                        ctypes.byref(structure), limit))
         self._choice = choice
+
+    def plan_experts(self, loads, least_gain=0.01, most_moves=None, fixed_slots=0):
+        """Returns a table for `install_experts` or `ExpertWeights.begin` that balances `loads` [experts], and in
+        how many places the expert is another: like `peerbus.eplb.plan_incremental`, but for the places
+        that this exchange has. Vacant ones are filled where that helps, ranks that are gone keep theirs.
+        Not collective; ranks that give equal arguments get equal plans."""
+        loads = array_of(loads, numpy.float64, "loads", 1)
+        if len(loads) != self.experts:
+            raise InvalidArgument(1, f"loads has {len(loads)} entries, expected {self.experts} experts")
+        table, moves = numpy.empty(self.physical_experts, numpy.uint32), ctypes.c_uint64()
+        c.check(c.lib.peerbus_exchange_plan_experts(
+            self, address_of(loads), least_gain, c.at_most(most_moves, "most_moves"),
+            c.number(fixed_slots, "fixed_slots"), table.ctypes.data_as(ctypes.POINTER(ctypes.c_uint32)),
+            len(table), ctypes.byref(moves)))
+        return numpy.where(table == VACANT, -1, table.astype(numpy.int64)), moves.value
 
     def _choice_for_new_places(self, replicas):
         """Returns the `ReplicaChoice` of an argument, for which None stands for the choice until now."""

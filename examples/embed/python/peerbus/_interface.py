@@ -424,6 +424,8 @@ FUNCTIONS = {
     "combine_recv": (c_int32, [c_void_p, c_uint64, c_void_p]),
     "exchange_resume": (c_int32, [c_void_p, c_int32, c_int64, c_void_p]),
     "exchange_install_experts": (c_int32, [c_void_p, c_void_p, c_uint64, c_void_p, c_int64]),
+    "exchange_plan_experts": (c_int32, [c_void_p, c_void_p, c_double, c_uint64, c_uint64,
+                                        POINTER(c_uint32), c_uint64, POINTER(c_uint64)]),
     "exchange_count_rows": (c_int32, [c_void_p, c_uint64, POINTER(c_uint32), c_uint64,
                                       POINTER(c_int32)]),
     "awaits_combine": (c_int32, [c_void_p, c_uint64]),

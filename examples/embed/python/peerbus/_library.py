@@ -151,6 +151,13 @@ def number(value, name):
     return value
 
 
+def at_most(value, name):
+    """Returns a limit of 1 or more as the library takes it, which has 0 for None."""
+    if value is not None and operator.index(value) < 1:
+        raise InvalidArgument(1, f"{name} is {value}, expected 1 or more, or None")
+    return 0 if value is None else number(value, name)
+
+
 _collective = [getattr(lib, f"peerbus_{kind}_create")
                for kind in ("window", "exchange", "expert_weights", "team", "channels", "pp")]
 

@@ -10,7 +10,6 @@ equal plans, on all machines. Only `peerbus.eplb.vllm` also moves weights, betwe
 """
 
 import ctypes
-import operator
 import typing
 
 import numpy
@@ -88,12 +87,8 @@ def plan_incremental(weight, old_map, num_gpus, least_gain=0.01, most_moves=None
     first `fixed_slots` of each rank keep their experts, whose replica 0 is there. Raises
     `InvalidArgument` if a rank holds an expert twice in `old_map`, or an expert has no slot."""
     old_map = array_of(old_map, numpy.int64, "old_map", 2)
-    if most_moves is None:
-        most_moves = 0
-    elif operator.index(most_moves) < 1:
-        raise c.InvalidArgument(1, f"most_moves is {most_moves}, expected 1 or more, or None")
     return _plan(c.CONSTANTS["PEERBUS_EPLB_INCREMENTAL"], weight, old_map.shape[1], num_gpus,
-                 old_map=old_map, least_gain=least_gain, most_moves=c.number(most_moves, "most_moves"),
+                 old_map=old_map, least_gain=least_gain, most_moves=c.at_most(most_moves, "most_moves"),
                  fixed_slots=c.number(fixed_slots, "fixed_slots"))
 
 
