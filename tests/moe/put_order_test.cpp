@@ -49,6 +49,7 @@ class listing : public test::indirect<peerbus::loopback> {
     std::size_t bytes;
   };
   std::vector<request> puts;
+  std::vector<std::size_t> signals;  ///< their peers
   std::size_t gets = 0;
   std::size_t flushes = 0;
 
@@ -58,6 +59,11 @@ class listing : public test::indirect<peerbus::loopback> {
                                   std::span<const std::byte> source) noexcept {
     puts.push_back({peer.index(), offset, source.size()});
     return base::put(peer, at, offset, source);
+  }
+  [[nodiscard]] peerbus::errc signal(rank_id peer, const window& at, peerbus::signal_id id,
+                                     std::uint64_t value) noexcept {
+    signals.push_back(peer.index());
+    return base::signal(peer, at, id, value);
   }
   [[nodiscard]] peerbus::errc get(rank_id peer, const window& at, std::size_t offset,
                                   std::span<std::byte> target) noexcept {
@@ -203,7 +209,48 @@ void check_puts(std::size_t ranks, Layout layout) {
   CHECK(worst_status == 0);
 }
 
+/// Ranks that only have tokens, and ranks that only have experts: each kind has no bytes for its
+/// own.
+template <class Layout>
+void check_apart(Layout layout) {
+  constexpr std::size_t senders = 3, ranks = 5;
+  const int worst_status = test::threads_over<listing>::run(ranks, [layout](auto& comm) {
+    const std::vector<std::uint32_t> experts_of_rank{0, 0, 0, 3, 3};
+    peerbus::moe::exchange_config config{
+        .experts = 6, .hidden = 64, .top_k = 2, .max_tokens = 8, .in_flight = 2};
+    config.experts_of_rank = experts_of_rank;
+    peerbus::moe::exchange moe{comm, config, int8_per_token{}, layout};
+    const oracle::shape shape{comm.size(), config.experts, config.hidden, config.top_k};
+    const bool sends = comm.rank().index() < senders;
+    listing& bus = comm.bus();
+    bus.puts.clear();
+    bus.signals.clear();
+    constexpr std::ptrdiff_t batches = 5;
+    for (std::uint64_t round = 0; round < batches; ++round) {
+      const auto mine = oracle::make_input(shape, comm.rank().index(),
+                                           sends ? config.max_tokens - round : 0,
+                                           oracle::routes::uniform, round);
+      const auto got = moe.dispatch(mine.tokens, {mine.experts, mine.weights});
+      test::run_experts(got);
+      std::vector<peerbus::bf16> out(mine.tokens.size());
+      moe.combine(got, out);
+    }
+    for (const auto& one : bus.puts)
+      test::expect((one.peer < senders) != sends, "no put to rank ", one.peer);
+    // By a signal a phase each learns that none refuses.
+    for (const peerbus::rank_id peer : comm.ranks())
+      if (peer != comm.rank() && (peer.index() < senders) == sends)
+        test::expect_equal(std::ranges::count(bus.signals, peer.index()), 2 * batches,
+                           "signals to rank ", peer.index());
+  });
+  CHECK(worst_status == 0);
+}
+
 }  // namespace
+
+TEST_CASE("ranks without experts send each other no bytes, nor do ranks without tokens") {
+  check_apart(peerbus::moe::slots{});
+}
 
 TEST_CASE("puts are few, follow each other, and wait for nobody") {
   for (const std::size_t ranks : {1U, 2U, 4U, 5U}) {
