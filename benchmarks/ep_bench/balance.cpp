@@ -77,8 +77,7 @@ options balanced(options chosen, std::size_t ranks) {
 }
 
 rebalancer::rebalancer(const options& chosen, const peerbus::moe::expert_map& map)
-    : rows_(chosen.physical_to_logical.size()),
-      load_{map, chosen.replan_after} {}
+    : rows_(chosen.physical_to_logical.size()), load_{map, chosen.replan_after} {}
 
 std::string rebalancer::add(const oracle& truth) {
   load_.add(rows_);

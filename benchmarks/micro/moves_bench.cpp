@@ -33,7 +33,6 @@ namespace {
 
 constexpr std::size_t hidden = 7168, tokens = 32, block = 64;
 constexpr std::size_t expert_bytes = std::size_t{3} * 7168 * 2048;
-constexpr std::size_t bytes_between = std::size_t{256} << 10U;
 constexpr std::size_t still = 0, moving = 1;
 
 using communicator = peerbus::communicator<peerbus::unified_bus>;
@@ -41,8 +40,9 @@ using exchange = peerbus::moe::exchange<peerbus::unified_bus, peerbus::codec::in
 
 class mover {
  public:
-  explicit mover(communicator& comm)
+  mover(communicator& comm, std::size_t bytes_between)
       : comm_{&comm},
+        bytes_between_{bytes_between},
         me_{comm.rank()},
         moe_{comm, config_of(comm.size())},
         weights_{comm, moe_.placement(), {.bytes = {expert_bytes}}},
@@ -75,7 +75,7 @@ class mover {
       std::rotate(table_.begin(), table_.end() - 1, table_.end());
       weights_.begin(table_);
     }
-    weights_.advance(bytes_between);
+    weights_.advance(bytes_between_);
     if (batch % 8 != 0 || !weights_.commit({}, moe_)) return;
     const auto bytes = weights_.tensor(0, 0);
     if (std::ranges::any_of(bytes, [&](std::byte value) { return value != std::byte{content()}; }))
@@ -98,6 +98,7 @@ class mover {
   }
 
   communicator* comm_;
+  std::size_t bytes_between_;
   peerbus::rank_id me_;
   exchange moe_;
   peerbus::moe::expert_weights weights_;
@@ -112,8 +113,8 @@ class mover {
 void measure(benchmark::State& state) {
   const found result = run_group<peerbus::unified_bus>(
       state, static_cast<std::size_t>(state.range(0)),
-      [](communicator& comm, std::size_t operations, found& own) {
-        mover mine{comm};
+      [&](communicator& comm, std::size_t operations, found& own) {
+        mover mine{comm, static_cast<std::size_t>(state.range(1)) << 10U};
         for (std::size_t batch = 0; batch < 8; ++batch) mine.serve_batch();
         std::array<std::vector<double>, 2> times;
         const auto start = bench::clock::now();
@@ -139,7 +140,11 @@ void measure(benchmark::State& state) {
   state.counters["ratio_p99"] = times[4] / times[1];
 }
 
-BENCHMARK(measure)->Name("moves/dispatch")->Arg(2)->Arg(8)->UseManualTime();
+BENCHMARK(measure)
+    ->Name("moves/dispatch")
+    ->ArgNames({"ranks", "KiB"})
+    ->ArgsProduct({{2, 8}, {64, 256}})
+    ->UseManualTime();
 
 }  // namespace
 }  // namespace micro::moves_bench

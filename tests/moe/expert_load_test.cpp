@@ -216,9 +216,8 @@ TEST_CASE("a plan from rows that were counted with another map is refused") {
   const expert_map other{{.experts = 4}, 3};
   test::expect_error(errc::invalid_argument, {"a map of 4 experts"},
                      [&] { static_cast<void>(plan_incremental(load, other)); });
-  test::expect_error(errc::invalid_argument, {"incremental: loads of 3 experts, expected 4"}, [&] {
-    static_cast<void>(plan_incremental(std::vector<double>(3), other));
-  });
+  test::expect_error(errc::invalid_argument, {"incremental: loads of 3 experts, expected 4"},
+                     [&] { static_cast<void>(plan_incremental(std::vector<double>(3), other)); });
 }
 
 TEST_CASE("a dispatch says how many rows each expert got") {

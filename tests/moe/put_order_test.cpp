@@ -227,9 +227,9 @@ void check_apart(Layout layout) {
     bus.signals.clear();
     constexpr std::ptrdiff_t batches = 5;
     for (std::uint64_t round = 0; round < batches; ++round) {
-      const auto mine = oracle::make_input(shape, comm.rank().index(),
-                                           sends ? config.max_tokens - round : 0,
-                                           oracle::routes::uniform, round);
+      const auto mine =
+          oracle::make_input(shape, comm.rank().index(), sends ? config.max_tokens - round : 0,
+                             oracle::routes::uniform, round);
       const auto got = moe.dispatch(mine.tokens, {mine.experts, mine.weights});
       test::run_experts(got);
       std::vector<peerbus::bf16> out(mine.tokens.size());

@@ -46,11 +46,11 @@ PEERBUS_INLINE void expert_load::require_counted_with(const expert_map& map) con
   require_size(map);
   for (std::size_t p = 0; p < expert_of_.size(); ++p) {
     if (map.holder(p) != holder_of_[p])
-      throw wrong(concat("place ", p, " was at rank ", holder_of_[p], ", and is at rank ",
-                         map.holder(p)));
+      throw wrong(
+          concat("place ", p, " was at rank ", holder_of_[p], ", and is at rank ", map.holder(p)));
     if (map.logical(p) != expert_of_[p])
-      throw wrong(concat("place ", p, " had ", named(expert_of_[p]), ", and has ",
-                         named(map.logical(p))));
+      throw wrong(
+          concat("place ", p, " had ", named(expert_of_[p]), ", and has ", named(map.logical(p))));
   }
   for (std::size_t r = 0; r < counts_.size(); ++r)
     if (counts(map, rank_id{r}) != counts_[r])
@@ -63,8 +63,7 @@ PEERBUS_INLINE void expert_load::move_to(const expert_map& map) {
     expert_of_[p] = map.logical(p);
     holder_of_[p] = map.holder(p);
   }
-  for (std::size_t r = 0; r < counts_.size(); ++r)
-    counts_[r] = counts(map, rank_id{r});
+  for (std::size_t r = 0; r < counts_.size(); ++r) counts_[r] = counts(map, rank_id{r});
   std::ranges::fill(physical_.steps, 0U);
   std::ranges::fill(physical_.sums, std::uint64_t{0});
 }

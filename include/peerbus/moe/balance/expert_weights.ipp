@@ -138,10 +138,10 @@ PEERBUS_INLINE void expert_weights::require_planned_here(
   for (std::size_t p = 0; p < std::min(planned_for.size(), experts_.physical_experts()); ++p)
     if (planned_for[p] != experts_.logical(p))
       throw error{errc::invalid_argument,
-                  peerbus::detail::concat(
-                      "expert_weights: a plan for a map that has expert ", named(planned_for[p]),
-                      " at place ", p, ", expected one for the map here, with ",
-                      named(experts_.logical(p)), " there (-1: vacant)")};
+                  peerbus::detail::concat("expert_weights: a plan for a map that has expert ",
+                                          named(planned_for[p]), " at place ", p,
+                                          ", expected one for the map here, with ",
+                                          named(experts_.logical(p)), " there (-1: vacant)")};
 }
 
 PEERBUS_INLINE std::size_t expert_weights::begin_from(std::span<const std::uint32_t> planned_for,

@@ -112,8 +112,8 @@ inline void improve(rank_slots& slots, std::span<const double> loads,
   if (search.moves() == 0 || search.balancedness() - result.before < limits.least_gain) return;
   result.moves = search.moves();
   result.after = search.balancedness();
-  slots.experts = with_old_slots(search, slots, static_cast<std::uint32_t>(loads.size()),
-                                 limits.fixed_slots);
+  slots.experts =
+      with_old_slots(search, slots, static_cast<std::uint32_t>(loads.size()), limits.fixed_slots);
 }
 
 }  // namespace detail
@@ -125,16 +125,15 @@ PEERBUS_INLINE incremental_plan plan_incremental(std::span<const double> loads,
   detail::require_limits(loads, limits);
   detail::require_map(old_map, loads.size(), rank_count);
   if (limits.fixed_slots > old_map.size() / rank_count)
-    throw error{errc::invalid_argument,
-                concat("incremental: fixed_slots is ", limits.fixed_slots,
-                       ", expected no more than the slots of a rank, ",
-                       old_map.size() / rank_count)};
+    throw error{errc::invalid_argument, concat("incremental: fixed_slots is ", limits.fixed_slots,
+                                               ", expected no more than the slots of a rank, ",
+                                               old_map.size() / rank_count)};
   std::vector<std::uint32_t> old{old_map.begin(), old_map.end()};
   detail::rank_slots slots{old, detail::equal_begins(old.size(), rank_count)};
   incremental_plan result{.plan{{}, 0}, .old_map = std::move(old)};
   detail::improve(slots, loads, limits, result);
-  result.plan = detail::fixed_first(std::move(slots.experts), loads.size(), slots.begins,
-                                    limits.fixed_slots);
+  result.plan =
+      detail::fixed_first(std::move(slots.experts), loads.size(), slots.begins, limits.fixed_slots);
   return result;
 }
 

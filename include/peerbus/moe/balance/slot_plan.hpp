@@ -16,8 +16,8 @@ namespace peerbus::moe {
 /// `expert_map` for which the plan was made.
 class slot_plan {
  public:
-  /// Makes the plan of `physical_to_logical`: [slots], each entry below `expert_count` or `vacant`. An
-  /// expert's replicas are in the order of their slots.
+  /// Makes the plan of `physical_to_logical`: [slots], each entry below `expert_count` or `vacant`.
+  /// An expert's replicas are in the order of their slots.
   slot_plan(std::vector<std::uint32_t> physical_to_logical, std::size_t expert_count);
   /// Makes the plan whose slot s holds replica `replica_of_slot[s]` of its expert. The replicas of
   /// an expert are numbered from 0 on without gaps.

@@ -39,8 +39,7 @@ PEERBUS_INLINE std::vector<std::uint32_t> scaled_loads(std::span<const double> l
 
 PEERBUS_INLINE slot_search::slot_search(std::span<const std::uint32_t> scaled,
                                         std::vector<std::uint32_t> physical_to_logical,
-                                        std::vector<std::uint32_t> begins,
-                                        std::size_t fixed_slots)
+                                        std::vector<std::uint32_t> begins, std::size_t fixed_slots)
     : loads_{with_nobody(scaled)},
       nobody_{static_cast<std::uint32_t>(scaled.size())},
       experts_{std::move(physical_to_logical)},
