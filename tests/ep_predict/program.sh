@@ -13,7 +13,34 @@ predict() {
 # spread FILE: prints the whole microseconds from the minimum to the maximum of the dispatches in a CSV file
 spread() { awk -F, '$1 == "dispatch" { printf "%d\n", $12 - $11 }' "$folder/$1"; }
 
+# within PLATFORM DISPATCH COMBINE [RANKS]: requires that the published rows of a platform, of at least so many ranks,
+# are met within so many percent, totals as combines
+within() {
+  "$program" "$platforms/$1.json" --residuals >"$folder/$1" || fail "$1: status $?"
+  awk -v dispatch="$2" -v combine="$3" -v ranks="${4:-1}" '
+    /%/ && $1 >= ranks {
+      rows++
+      limit = $3 == "dispatch" ? dispatch : combine
+      if ($7 > limit || $7 < -limit) { print; wrong = 1 }
+    }
+    END { exit wrong || !rows }' "$folder/$1" || fail "rows of $1 are off: $(cat "$folder/$1")"
+}
+platforms=${platform%/*}
+
 case $3 in
+  residuals)
+    within h100_nvl 15 15
+    # BF16 among 16 ranks is off by 19 %: docs/simulation.md.
+    within b200_efa 15 20
+    for file in "$platforms"/*.json; do
+      "$program" "$file" --ranks 16 --tokens 1 --rounds 1 >"$folder/out" || fail "$file: status $?"
+      grep -qE "^ +16 +1 dispatch" "$folder/out" || fail "$file: $(cat "$folder/out")"
+    done
+    ;;
+  residuals_of_many_ranks)
+    within h800_cx7 5 10 16
+    within cloudmatrix384 10 10
+    ;;
   skew)
     predict together --csv
     [ "$(spread together)" -lt 5 ] || fail "without skew, times are $(spread together) us apart"
