@@ -47,6 +47,7 @@ std::variant<options, int> parse(int argc, char** argv) {
   const auto& algorithms = peerbus::collective::algorithm_names;
   std::string by{name_of(peerbus::collective::algorithm::automatic)};
   std::string costs;
+  line.group("Operations (--op all_gather,reduce -b 8 -e 64K)");
   line.add("--op", names, "operations, or all").by_commas().one_of(accepted);
   line.add("-b,--least", chosen.least_bytes, "smallest size, such as 8 or 64K").bytes();
   line.add("-e,--most", chosen.most_bytes, "largest size").bytes();
@@ -62,18 +63,22 @@ std::variant<options, int> parse(int argc, char** argv) {
   line.add("--turns", chosen.turns, "how often each is timed; the median counts")
       .whole_number(1, 1 << 20);
   line.add("-c,--check", chosen.check, "1: count wrong elements before and after");
-  const programs::option ranks = line.add("--ranks", chosen.ranks).whole_number(1, 1024);
+  line.group("Ranks and what connects them (--ranks 4 --transport planes --groups 2)");
+  const programs::option ranks =
+      line.add("--ranks", chosen.ranks, "size of the group").whole_number(1, 1024);
   line.add("--transport", chosen.transport,
            "ub; loopback: ranks are threads; puts: ub without its peer memory; verbs; fabric; "
            "planes: ub among the ranks of a host, --far between hosts")
       .one_of({"ub", "loopback", "puts", "verbs", "fabric", "planes"});
   bench::add_network_options(line, chosen, 1024);
+  line.group("Operands and what is timed beside (--window --halves 100)");
   line.flag("--window", chosen.in_window, "operands lie in a window, where peers read them");
   line.add("--halves", chosen.compute_us,
            "also time calls beside ranks that compute so many microseconds, one rank in each call: "
            "after whole operations, and between halves")
       .number(0, 1e6);
   line.flag("--mpi", chosen.with_mpi, "time MPI in turns with peerbus");
+  line.group("The team (--algorithm ring --scratch 4M)");
   line.add("--scratch", chosen.team.scratch_bytes, "team_options::scratch_bytes").bytes();
   line.add("--one-shot", chosen.team.one_shot_bytes, "team_options::one_shot_bytes").bytes();
   line.add("--window-bytes", chosen.team.window_bytes, "team_options::window_bytes").bytes();
@@ -86,6 +91,7 @@ std::variant<options, int> parse(int argc, char** argv) {
   line.add("--costs", costs, "file of team_options::costs, by which algorithms are chosen");
   line.add("--costs-to", chosen.costs_to,
            "measure the costs, print them, choose by them, and replace them in this file");
+  line.group("Results (--json results.json --quiet-or-fail)");
   line.add("--json", chosen.json, "file for the results");
   line.add("--trace", chosen.trace, "file for the latest events of all ranks, for ui.perfetto.dev");
   line.flag("--quiet-or-fail", chosen.noise.quiet_or_fail,

@@ -194,6 +194,10 @@ std::variant<options, int> parse(int argc, char** argv) {
       "ep_bench",
       "Measures MoE dispatch and combine, beside the time that plainly copying and reading the\n"
       "same bytes takes. Starts the ranks itself, or joins those of torchrun, mpirun or srun."};
+  constexpr const char* ranks_group =
+      "Ranks and what connects them (--transport planes --groups 2 --relay always)";
+  constexpr const char* timing_group = "What is timed (--between expert --lanes 2 --iters 500)";
+  line.group(ranks_group);
   line.add("--transport", chosen.transport,
            "ub: processes; loopback: threads; verbs: processes with an RDMA device; fabric: "
            "processes over libfabric; planes: ub among the ranks of a host, --far between hosts")
@@ -210,6 +214,7 @@ std::variant<options, int> parse(int argc, char** argv) {
       .one_of({"auto", "host", "tcp"});
   const programs::option ranks =
       line.add("--ranks", chosen.ranks, "size of the group").whole_number(1, 4096);
+  line.group("The batch (--tokens 32 --codec fp8 --layout expert_slots)");
   line.add("--tokens", chosen.tokens_of_ranks,
            "tokens of each rank; of several numbers such as 3,0,128 each rank takes the next")
       .whole_number(0, most);
@@ -236,6 +241,7 @@ std::variant<options, int> parse(int argc, char** argv) {
       .check("FILE", read_complaint);
   line.add("--outputs", chosen.outputs, "where experts leave what combine reads")
       .one_of({"expert", "home"});
+  line.group(timing_group);
   line.add("--stores", chosen.stores,
            "stores of rows: streaming ones write memory past the caches; automatic: what the "
            "exchange finds out by trial")
@@ -253,6 +259,7 @@ std::variant<options, int> parse(int argc, char** argv) {
           .whole_number(1, 1 << 20);
   line.add("--lanes", chosen.lanes, "threads of a rank that carry one operation together")
       .whole_number(1, peerbus::moe::max_lanes);
+  line.group("Load of experts (--routing zipf:1 --balance spread --row-us 2)");
   line.add(
           "--routing", chosen.routing,
           "which experts tokens choose: all alike; popularity falling as place^-S, in random order "
@@ -280,6 +287,7 @@ std::variant<options, int> parse(int argc, char** argv) {
   line.add("--row-us", chosen.row_us,
            "microseconds for which a rank computes for each row of its experts")
       .number(0, 1e6);
+  line.group(timing_group);
   line.add("--iters", chosen.iterations, "timed iterations").whole_number(1, 10'000'000);
   line.add("--warmup", chosen.warmup, "iterations before them").whole_number(0, 10'000'000);
   line.add("--seed", chosen.seed, "of tokens, weights and routing")
@@ -287,12 +295,14 @@ std::variant<options, int> parse(int argc, char** argv) {
   line.add("--seconds", chosen.seconds,
            "time no more iterations than fit in so many seconds [no limit]")
       .check("SECONDS", seconds_complaint);
+  line.group("Results (--json results.json --quiet-or-fail)");
   line.add("--json", chosen.json, "also write the results there").check("FILE", write_complaint);
   line.add("--trace", chosen.trace,
            "also record the latest events of all ranks, in a file for ui.perfetto.dev")
       .check("FILE", write_complaint);
   line.flag("--quiet-or-fail", chosen.noise.quiet_or_fail,
             "exit with status 1 if other programs run, or if a p90 is over twice its p50");
+  line.group(ranks_group);
   bool pin = false;
   const programs::option pinning =
       line.flag("--pin,!--no-pin", pin,
@@ -300,6 +310,7 @@ std::variant<options, int> parse(int argc, char** argv) {
                 "every rank and lane can have its own]");
   line.flag("--topology", chosen.topology,
             "instead: show the cores and memory nodes that were found, and where ranks go");
+  line.group("Reports (--report page.html --report-ranks 2,8)");
   line.flag("--ablation", chosen.ablation,
             "instead: from a basic flow of three collectives to the fused operation, step by step");
   line.add("--report", chosen.report,

@@ -5,8 +5,11 @@
 #include <charconv>
 #include <cstddef>
 #include <iostream>
+#include <memory>
+#include <sstream>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -96,6 +99,58 @@ CLI::Option& add_to(CLI::App& app, const char* names, Value& value, const char* 
   return added;
 }
 
+constexpr std::size_t columns = 100;
+
+/// Returns the text in lines of at most `width` characters, where words allow it. A line may end
+/// behind a space or one of `ends`.
+std::vector<std::string> lines_of(std::string text, std::size_t width, const std::string& ends) {
+  const std::string breaks = " " + ends;
+  std::vector<std::string> lines;
+  while (text.size() > width) {
+    const std::size_t begin = text.find_first_not_of(' ');
+    std::size_t at = text.find_last_of(breaks, width - 1);
+    if (at == std::string::npos || at <= begin) at = text.find_first_of(breaks, width);
+    if (at == std::string::npos) break;
+    lines.push_back(text.substr(0, text[at] == ' ' ? at : at + 1));
+    text.erase(0, at + 1);
+  }
+  lines.push_back(text);
+  return lines;
+}
+
+/// The help in lines of at most `columns` characters.
+class narrow_help final : public CLI::Formatter {
+ public:
+  [[nodiscard]] std::string make_description(const CLI::App* app) const override {
+    std::istringstream given{CLI::Formatter::make_description(app)};
+    std::string made;
+    for (std::string line; std::getline(given, line);)
+      for (const std::string& part : lines_of(line, columns, "")) made += part + "\n";
+    return made;
+  }
+  [[nodiscard]] std::string make_option(const CLI::Option* given,
+                                        bool is_positional) const override {
+    const std::size_t begin = get_column_width();
+    const std::string indent(4, ' ');
+    std::string made;
+    std::string last;
+    for (const std::string& part :
+         lines_of("  " + make_option_name(given, is_positional) + make_option_opts(given),
+                  columns - indent.size(), "|")) {
+      if (!last.empty()) made += last + "\n";
+      last = last.empty() ? part : indent + part;
+    }
+    if (make_option_desc(given).empty()) return made + last + "\n";
+    // The text stands beside the name if that leaves room.
+    if (last.size() >= begin) made += std::exchange(last, "") + "\n";
+    for (const std::string& part : lines_of(make_option_desc(given), columns - begin, "")) {
+      made += last + std::string(begin - last.size(), ' ') + part + "\n";
+      last.clear();
+    }
+    return made;
+  }
+};
+
 }  // namespace
 
 void refuse(const std::string& option, const std::string& text) {
@@ -180,6 +235,7 @@ bool option::given() const { return declared_->count() != 0; }
 
 command_line::command_line(const char* program, const char* description)
     : app_{std::make_unique<CLI::App>(description, program)} {
+  app_->formatter(std::make_shared<narrow_help>());
   app_->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app_->allow_extras();  // `parse` refuses them, because CLI11 prints them in reverse order.
 }

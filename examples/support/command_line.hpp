@@ -80,7 +80,8 @@ class command_line {
   /// Declares an option without a value. A name after `!` sets `value` to false.
   option flag(const char* names, bool& value, const char* help = "");
 
-  /// Puts the options that are declared from now on under this title in `--help`.
+  /// Puts the options that are declared from now on under this title in `--help`, such as "Results
+  /// (--json FILE)": the example is part of it.
   void group(const char* title);
 
   /// Sets the variables as the command line says, then calls `check`, which may `refuse`. Returns

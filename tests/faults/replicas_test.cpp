@@ -169,10 +169,13 @@ void check_moves(std::size_t ranks, std::size_t victim, std::uint64_t last, bool
     serve();
     const std::vector<double> loads{9, 1, 8, 2, 7, 3, 6, 4, 5, 0, 50};
     for (std::uint64_t plan = 0; plan < 3; ++plan) {
-      if (plan == 2)
-        weights.begin(plan_incremental(loads, weights.experts(), {.least_gain = 0}));
-      else
+      if (plan == 0) {
+        const auto planned = plan_incremental(loads, weights.experts());
+        test::expect(weights.begin(planned) != 0, "that something moves to the busiest expert's");
+        test::expect(planned.after > planned.before, "a better balance");
+      } else {
         weights.begin(placed_experts::redrawn(given, plan));
+      }
       while (weights.is_moving()) {
         static_cast<void>(weights.advance(3000));
         serve();

@@ -235,12 +235,14 @@ TEST_CASE("what is wrong is refused on all ranks, and the old map stands") {
     // A plan that was made for another map.
     case_of_replicas former = given;
     former.shuffle(1);
-    const std::vector<double> loads(placed_experts::experts, 1.0);
+    const std::vector<double> loads{9, 1, 8, 2, 7, 3, 6, 4, 5, 0, 50};
     const auto planned = peerbus::moe::plan_incremental(loads, moe.placement());
     const auto stale = peerbus::moe::plan_incremental(loads, expert_map{former.config_of(me), 3});
     test::expect_error(errc::invalid_argument, {"a plan for a map that has expert "},
                        [&] { weights.begin(me == 0 ? stale : planned); });
     test::expect(!weights.is_moving(), "nothing moves");
+    test::expect(planned.moves != 0 && weights.begin(planned) != 0, "something moves");
+    weights.abandon();
 
     // Moves that are given up half way.
     const std::size_t rounds = weights.begin(wanted);

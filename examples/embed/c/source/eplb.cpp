@@ -9,6 +9,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/moe/balance.hpp>
 
+#include "exchange_input.hpp"
 #include "failure.hpp"
 
 namespace peerbus::c_library {
@@ -45,10 +46,9 @@ void plan_layer(const peerbus_eplb_args& a, std::size_t layer, layer_plans& to) 
     to.plans.push_back(
         moe::plan_spread(loads, {.ranks = a.ranks, .slots_per_rank = a.slots / a.ranks}));
   } else {
-    moe::incremental_limits limits{.least_gain = a.least_gain, .fixed_slots = a.fixed_slots};
-    if (a.most_moves != 0) limits.most_moves = a.most_moves;
-    auto found = moe::plan_incremental(loads, read_map({a.old_map + layer * a.slots, a.slots}),
-                                       a.ranks, limits);
+    auto found =
+        moe::plan_incremental(loads, read_map({a.old_map + layer * a.slots, a.slots}), a.ranks,
+                              limits_of(a.least_gain, a.most_moves, a.fixed_slots));
     moves = found.moves;
     to.plans.push_back(std::move(found.plan));
   }

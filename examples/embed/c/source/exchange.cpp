@@ -195,10 +195,9 @@ peerbus_code peerbus_exchange_plan_experts(peerbus_exchange* exchange, const dou
     require(loads != nullptr, "loads is NULL");
     require(physical_to_logical != nullptr, "physical_to_logical is NULL");
     require_places(experts, physical_experts);
-    peerbus::moe::incremental_limits limits{.least_gain = least_gain, .fixed_slots = fixed_slots};
-    if (most_moves != 0) limits.most_moves = most_moves;
     const auto found =
-        peerbus::moe::plan_incremental(std::span{loads, experts.experts()}, experts, limits);
+        peerbus::moe::plan_incremental(std::span{loads, experts.experts()}, experts,
+                                       limits_of(least_gain, most_moves, fixed_slots));
     std::ranges::copy(found.plan.physical_to_logical(), physical_to_logical);
     if (moves != nullptr) *moves = found.moves;
   });

@@ -9,6 +9,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/moe/balance/incremental.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/combine_terms.hpp>
 #include <peerbus/moe/config.hpp>
@@ -44,6 +45,13 @@ moe::combine_terms read_terms(const peerbus_combine_args& args, const moe::excha
 /// `ranks`, or the default for null. Throws: `error` invalid_argument.
 moe::replica_choice read_choice(const peerbus_replica_choice* given, std::size_t physical_experts,
                                 std::size_t experts, std::size_t ranks);
+/// Returns the limits of a planner, for which `most_moves` 0 stands for any number.
+inline moe::incremental_limits limits_of(double least_gain, std::size_t most_moves,
+                                         std::size_t fixed_slots) {
+  moe::incremental_limits limits{.least_gain = least_gain, .fixed_slots = fixed_slots};
+  if (most_moves != 0) limits.most_moves = most_moves;
+  return limits;
+}
 /// Throws: `error` invalid_argument unless a table that has the places of `experts` was given.
 inline void require_places(const moe::expert_map& experts, std::size_t given) {
   if (given != experts.physical_experts())

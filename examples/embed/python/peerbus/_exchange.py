@@ -205,8 +205,8 @@ class Exchange(c.Object):
         self._choice = choice
 
     def plan_experts(self, loads, least_gain=0.01, most_moves=None, fixed_slots=0):
-        """Returns a table for `install_experts` or `ExpertWeights.begin` that balances `loads` [experts], and in
-        how many places the expert is another: like `peerbus.eplb.plan_incremental`, but for the places
+        """Returns a table for `install_experts` or `ExpertWeights.begin` that balances `loads` [experts], and how
+        many places get another expert: like `peerbus.eplb.plan_incremental`, but for the places
         that this exchange has. Vacant ones are filled where that helps, ranks that are gone keep theirs.
         Not collective; ranks that give equal arguments get equal plans."""
         loads = array_of(loads, numpy.float64, "loads", 1)

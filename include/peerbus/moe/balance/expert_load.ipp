@@ -5,7 +5,6 @@
 #include <string>
 
 #include <peerbus/core/error.hpp>
-#include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/balance/expert_load.hpp>
 

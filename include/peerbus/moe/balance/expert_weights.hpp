@@ -84,7 +84,8 @@ class expert_weights {
   /// Between `begin` and the end of the moves it is only read. Zero if the place was vacant when it
   /// was made.
   [[nodiscard]] std::span<std::byte> tensor(std::size_t e, std::size_t i) noexcept;
-  /// Returns the map of the experts whose tensors these are.
+  /// Returns the map of the experts whose tensors these are. It learns of ranks that are gone in
+  /// `begin` and `abandon`.
   [[nodiscard]] const expert_map& experts() const noexcept { return experts_; }
 
   /// Begins to move the experts to the places of `wanted`: [physical experts], as in
@@ -99,8 +100,8 @@ class expert_weights {
                     std::optional<deadline> until = std::nullopt) {
     return begin_from({}, wanted, until);
   }
-  /// Does as above, for a plan that was made for the map of `experts()`.
-  /// Throws, on all ranks: as above; `error` invalid_argument if it was made for another map.
+  /// Does as above, for a plan that was made for the experts as they lie here.
+  /// Throws, on all ranks: as above; `error` invalid_argument if they lay elsewhere then.
   std::size_t begin(const incremental_plan& wanted, std::optional<deadline> until = std::nullopt) {
     return begin_from(wanted.old_map, wanted.plan.physical_to_logical(), until);
   }
@@ -179,6 +180,8 @@ class expert_weights {
                          std::span<const std::uint32_t> wanted, std::optional<deadline> until);
   /// Throws: `error` invalid_argument unless `planned_for` is the map here.
   void require_planned_here(std::span<const std::uint32_t> planned_for) const;
+  /// Takes the ranks for gone that the view does not have.
+  void note_the_gone();
   /// Forgets what this rank sends and awaits.
   void forget_round() noexcept;
   /// Works out what this rank sends and awaits in the first of `rounds_`.

@@ -159,7 +159,7 @@ PEERBUS_INLINE std::size_t expert_weights::begin_from(std::span<const std::uint3
             detail::objection_to_new_places("expert_weights", config_of(wanted), experts_))
       throw error{*problem};
     require_planned_here(planned_for);
-    if (std::ranges::count(group_->view().gone(), true) != 0) experts_.lose(group_->view().gone());
+    note_the_gone();
     planned = plan_moves(experts_, wanted, shape_.spare);
     tables = {config_of(wanted), group_->size()};
     tables.declare(values);
@@ -169,6 +169,10 @@ PEERBUS_INLINE std::size_t expert_weights::begin_from(std::span<const std::uint3
   rounds_ = std::move(planned);
   if (is_moving()) set_up_round();
   return rounds_.size();
+}
+
+PEERBUS_INLINE void expert_weights::note_the_gone() {
+  if (std::ranges::count(group_->view().gone(), true) != 0) experts_.lose(group_->view().gone());
 }
 
 PEERBUS_INLINE void expert_weights::forget_round() noexcept {
@@ -279,6 +283,7 @@ PEERBUS_INLINE void expert_weights::abandon(std::optional<deadline> until) {
   static_cast<void>(memory_->settle());
   bootstrap::contribution own;
   peerbus::detail::append_bytes(own.bytes, &commits_, sizeof commits_);
+  note_the_gone();
   const auto all = group_->gather("expert_weights: abandon", std::move(own),
                                   until.value_or(group_->default_deadline()));
   // A rank may have met the failure in a commit that another did not reach.

@@ -25,17 +25,18 @@ struct incremental_limits {
 struct incremental_plan {
   slot_plan plan;                      ///< the old map, or what follows from it by `moves` moves
   std::vector<std::uint32_t> old_map;  ///< the expert of each slot, with which the plan begins
-  std::size_t moves = 0;  ///< slots whose expert changes, and whose weights must be copied
+  std::size_t moves = 0;  ///< slots that get another expert, whose weights must be copied
   double before = 1;      ///< balancedness of the old map
   double after = 1;       ///< balancedness of the plan, `before` if nothing moves
 };
 
 /// Plans one layer by few changes of the map in use. `loads` is [experts]. `old_map` is [slots],
 /// the expert of each slot, in which no rank holds an expert twice. Each change lightens the
-/// hottest rank: two ranks exchange experts, or an expert that has several slots gives one up. The
-/// changes that gain most per move come first, so that a small budget is spent well. An expert that
-/// stays on its rank stays in its slot. No rank of the plan holds an expert twice. The replicas of
-/// an expert are numbered in the order of their slots, those in fixed slots first.
+/// hottest rank: two ranks exchange experts, or an expert that has several slots gives one up to
+/// one of the hottest rank's. The changes that gain most per move come first, so that a small
+/// budget is spent well. An expert that stays on its rank stays in its slot. No rank of the plan
+/// holds an expert twice. The replicas of an expert are numbered in the order of their slots, those
+/// in fixed slots first.
 ///
 /// Throws: `error` invalid_argument if a load is negative or not finite, if `least_gain` is
 /// negative or not a number, if a rank has fewer than `fixed_slots` slots, or if `old_map` is
@@ -51,11 +52,11 @@ struct incremental_plan {
                                                 const incremental_limits& limits = {});
 
 ///@{
-/// Plans like the above for the experts of an exchange (`exchange::placement`,
-/// `expert_weights::experts`), whose ranks may have any numbers of slots. Vacant slots are filled
-/// where that helps. Ranks that are gone keep their slots as they are and count for nothing; of
-/// experts whose last replica is gone, the loads do not count. A rank with fewer than `fixed_slots`
-/// keeps all of its slots. With `counted`, the loads are the rows of its window.
+/// Plans like the above for the experts of an exchange (`exchange::placement`), whose ranks may
+/// have any numbers of slots. A vacant slot may take an expert or a replica of one. Ranks that are
+/// gone keep their slots as they are and count for nothing; of experts whose last replica is gone,
+/// the loads do not count. A rank with fewer than `fixed_slots` keeps all of its slots. With
+/// `counted`, the loads are the rows of its window.
 ///
 /// Throws: `error` invalid_argument for wrong loads or limits as above, if there are more or fewer
 /// loads than experts, or if the rows were counted with another map (`expert_load::move_to`).

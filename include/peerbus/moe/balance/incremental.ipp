@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -106,7 +105,7 @@ inline void improve(rank_slots& slots, std::span<const double> loads,
   slot_search search{scaled_loads(loads), slots.experts, slots.begins, limits.fixed_slots};
   result.before = result.after = search.balancedness();
   const std::size_t most_moves = std::min(limits.most_moves, count);
-  // Each change moves something, except for one that brings an expert home.
+  // Most changes move something. Those that do not bring an expert home, or on to another slot.
   for (std::size_t i = 0; i < 2 * count && search.balancedness() < limits.enough_balancedness; ++i)
     if (!search.take_step(most_moves)) break;
   if (search.moves() == 0 || search.balancedness() - result.before < limits.least_gain) return;

@@ -19,9 +19,10 @@ namespace peerbus::moe::detail {
 [[nodiscard]] std::vector<std::uint32_t> scaled_loads(std::span<const double> loads);
 
 /// A map without an expert twice on a rank, and a search for steps that lighten its hottest rank. A
-/// step exchanges the experts of two slots on different ranks, or gives the slot of an expert that
-/// has several to an expert of the hottest rank. Each step lowers the sum of the squares of rank
-/// loads and leaves no changed rank as hot as the hottest was, so that a search ends.
+/// step exchanges the experts of two slots on different ranks, or gives a slot that is vacant, or
+/// of an expert that has several, to an expert of the hottest rank. Each step lowers the sum of the
+/// squares of rank loads and leaves no changed rank as hot as the hottest was, so that a search
+/// ends.
 class slot_search {
  public:
   /// Begins with `physical_to_logical`: [slots], each an expert, or `scaled.size()` for a vacant
@@ -59,7 +60,7 @@ class slot_search {
   static constexpr std::uint8_t is_held = 1;
   static constexpr std::uint8_t was_held = 2;
 
-  /// A slot that can be given to another expert, because its own has others.
+  /// A slot that can be given to another expert, because its own has others or it is vacant.
   struct spare {
     std::uint32_t slot;
     std::uint32_t others;  ///< slots that its expert keeps

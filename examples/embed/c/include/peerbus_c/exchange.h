@@ -234,14 +234,14 @@ PEERBUS_API peerbus_code peerbus_exchange_install_experts(peerbus_exchange *exch
 
 /**
  * Plans few changes of where the experts of the exchange lie, so that `loads` are balanced: [experts], such as
- * counted rows. Not collective; ranks that give equal arguments get equal plans. Vacant places are filled where
+ * the rows of each, over all places and ranks. Not collective; ranks that give equal arguments get equal plans. Vacant places are filled where
  * that helps, and ranks that are gone keep their places. No rank gets an expert twice. Nothing changes if
  * balancedness would grow by less than `least_gain`. At most `most_moves` places get another expert, 0 for
  * any number, and none of the first `fixed_slots` of a rank. Writes the expert of each place, or
  * PEERBUS_VACANT, to `physical_to_logical`: [physical_experts]. Sets `*moves` to the number of places that get
  * another expert, unless it is NULL.
- * Errors: PEERBUS_INVALID_ARGUMENT if a load is negative or not finite, if `least_gain` is negative or no number,
- * or if the exchange does not have `physical_experts` places.
+ * Errors: PEERBUS_INVALID_ARGUMENT if a pointer but `moves` is NULL, if a load is negative or not finite, if
+ * `least_gain` is negative or no number, or if the exchange does not have `physical_experts` places.
  */
 PEERBUS_API peerbus_code peerbus_exchange_plan_experts(
     peerbus_exchange *exchange, const double *loads, double least_gain, uint64_t most_moves,
