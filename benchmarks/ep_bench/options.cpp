@@ -75,6 +75,9 @@ void sort_sizes(std::vector<std::size_t>& sizes) {
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
 }
 
+/// What is said of combinations that would only make this program larger.
+constexpr const char* lacks = " (it is ep_bench that has no more; the library has)";
+
 void check_ablation(const options& chosen) {
   const auto refuse = [](const std::string& text) { programs::refuse("--ablation", text); };
   if (chosen.ranks < 2)
@@ -117,12 +120,13 @@ peerbus::cost_table costs_of(const std::string& path) {
 /// Checks what belongs to transports by which some ranks are reached over a network.
 void check_network(const options& chosen) {
   bench::check_network(chosen, chosen.transport, chosen.ranks, "ep_bench", "ub or loopback");
-  const auto refuse = [&](const char* option, const std::string& given, const char* expected) {
+  const auto refuse = [&](const char* option, const std::string& given,
+                          const std::string& expected) {
     bench::refuse_with(chosen.transport, option, given, expected);
   };
   const bool planes = chosen.transport == "planes";
   if (chosen.layout != "compact" && chosen.codec != "int8")
-    refuse("--codec", chosen.codec, "int8 there, or --layout compact");
+    refuse("--codec", chosen.codec, std::string{"int8 there, or --layout compact"} + lacks);
   if (!planes && chosen.relay != peerbus::moe::relay::never)
     refuse("--relay", std::string{describe(chosen.relay)}, "--transport planes");
   if (chosen.outputs != "expert")
@@ -143,7 +147,8 @@ void check_transport(const options& chosen) {
   if (chosen.transport == "loopback" && chosen.layout != "compact")
     refuse("--layout",
            chosen.layout +
-               " given with --transport loopback, expected compact there, or --transport ub");
+               " given with --transport loopback, expected compact there, or --transport ub" +
+               lacks);
 }
 
 void check_together(const options& chosen) {
@@ -168,8 +173,8 @@ void check_together(const options& chosen) {
     if (!chosen.costs.empty()) refuse("--costs", text);
   }
   if ((chosen.in_slots() || chosen.layout == "automatic") && chosen.codec != "int8")
-    refuse("--codec",
-           chosen.codec + " given with --layout " + chosen.layout + ", expected int8 there");
+    refuse("--codec", chosen.codec + " given with --layout " + chosen.layout +
+                          ", expected int8 there" + lacks);
   if (chosen.top_k > chosen.experts)
     refuse("--top-k", std::to_string(chosen.top_k) +
                           " given, expected at most the number of experts, " +

@@ -92,6 +92,7 @@ const charts = (() => {
         ...value(result),
         low: result[`${operation}_us`].p10,
         high: result[`${operation}_us`].p90,
+        noise: result.noise?.signs,
       }));
     const least = layouts[0][1].map((result) => ({...value(result), y: results.limit(result, operation)}));
     const name = (layout) => (layouts.length > 1 ? `peerbus, ${layout}` : "peerbus") + ", median and p10 to p90";
@@ -112,13 +113,22 @@ const charts = (() => {
     d3.max(values, ({y, high = y}) => high) * 1.25,
   ];
 
-  /** The marks of lines: the spread as a band, the line, and its points. `panel`: where each value belongs. */
+  /**
+   * The marks of lines: the spread as a band, the line, and its points, which are hollow where the machine was
+   * noisy. `panel`: where each value belongs.
+   */
   function curves(lines, axis, tip, panel = {}) {
     const hint =
       ({name}) =>
-      ({x, y, low, high}) =>
+      ({x, y, low, high, noise}) =>
         `${name}\n${number(x)} ${axis_label(axis)}: ${time(y)} µs` +
-        (high === undefined ? "" : ` (${time(low)} to ${time(high)})`);
+        (high === undefined ? "" : ` (${time(low)} to ${time(high)})`) +
+        (noise ? `\n${noise}` : "");
+    const dots = (line, is_noisy, style) =>
+      Plot.dot(
+        line.values.filter(({noise}) => Boolean(noise) === is_noisy),
+        {...panel, x: "x", y: "y", r: line.dashes && line.values.length > 1 ? 2 : 3.2, ...style, title: hint(line), tip},
+      );
     return [
       lines.map(({values, colour: fill}) =>
         values[0].high === undefined
@@ -137,17 +147,8 @@ const charts = (() => {
           strokeDasharray: line.dashes,
         }),
       ),
-      lines.map((line) =>
-        Plot.dot(line.values, {
-          ...panel,
-          x: "x",
-          y: "y",
-          r: line.dashes && line.values.length > 1 ? 2 : 3.2,
-          fill: line.colour,
-          title: hint(line),
-          tip,
-        }),
-      ),
+      lines.map((line) => dots(line, false, {fill: line.colour})),
+      lines.map((line) => dots(line, true, {fill: "var(--page)", stroke: line.colour})),
     ];
   }
 

@@ -50,6 +50,11 @@ if(NOT status EQUAL 0 OR to EQUAL -1)
   message(FATAL_ERROR "${CHROMIUM} ended with ${status}: ${complaints}")
 endif()
 string(SUBSTRING "${drawn}" 0 ${to} drawn)
+string(FIND "${drawn}" "processor" machine)
+string(FIND "${drawn}" "<svg " picture)
+if(machine EQUAL -1 OR machine GREATER picture)
+  message(FATAL_ERROR "The page does not begin with the machine: ${drawn}")
+endif()
 # Dispatch and combine over tokens and over ranks; each result is a dot in two of them, and so is its
 # limit.
 string(REGEX MATCHALL "<svg " pictures "${drawn}")

@@ -29,7 +29,13 @@ function orEnd(what, read) {
     process.exit(2);
   }
 }
-const given = inputs.map((input) => orEnd(input, () => JSON.parse(readFileSync(input, "utf8"))));
+const given = inputs.map((input) =>
+  orEnd(input, () => {
+    const data = JSON.parse(readFileSync(input, "utf8"));
+    if (!Array.isArray(data)) results.read(data); // So that of several files the one that is wrong is named.
+    return data;
+  }),
+);
 const pictures = orEnd(inputs, () => charts.draw(results.read(given.length > 1 ? given : given[0])));
 const names = [...pictures.keys()];
 if (wanted ? !pictures.has(wanted) : names.length !== 1) {

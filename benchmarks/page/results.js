@@ -60,6 +60,7 @@ const results = (() => {
     const least = (operation) => d3.median(runs, (run) => limit(run, operation));
     return {
       ...runs[0],
+      noise: runs.find(({noise}) => noise?.signs)?.noise,
       dispatch_us: times("dispatch_us"),
       combine_us: times("combine_us"),
       limit: {dispatch: {us: least("dispatch")}, combine: {us: least("combine")}},

@@ -133,6 +133,32 @@
     ]);
   }
 
+  /** Says in a sentence how long dispatch and combine take, and whether the machine was noisy. */
+  function outcome(result) {
+    if (!result) return [];
+    const parts = ["dispatch", "combine"]
+      .filter((operation) => result[`${operation}_us`])
+      .map((operation) => {
+        const spent = result[`${operation}_us`].p50;
+        const limit = results.limit(result, operation);
+        return `${operation} takes ${time(spent)} µs` + (limit ? `, ${ratio(spent / limit)} times its limit` : "");
+      });
+    const {ranks, tokens} = result.config;
+    return [
+      element("p", {}, element("b", {}, `${ranks} ranks with ${tokens} tokens each: ${parts.join("; ")}.`)),
+      result.noise?.signs ? element("p", {class: "bad"}, `Noise: ${result.noise.signs}.`) : [],
+    ];
+  }
+
+  /** Says how many of these results are of a noisy machine. */
+  function noisy(points) {
+    const found = points.filter(({noise}) => noise?.signs).length;
+    return found && `${found} of ${points.length} results, whose points are hollow: other programs ran, or a p90 is over twice its p50`;
+  }
+
+  /** Returns the result of 128 tokens, or the last one. */
+  const typical = (points) => points.find(({config}) => config.tokens === 128) ?? points.at(-1);
+
   const checked = (check) =>
     check && (check.passed ? check.what : element("span", {class: "bad"}, `FAILED: ${check.what}`));
   const formula = (result) => result?.bytes?.formula && `${result.bytes.formula}; GB/s of 10^9 bytes at p50`;
@@ -165,6 +191,12 @@
       const has_peers = view.sections.some(({others}) => others.length);
       return [
         element("p", {class: "faint"}, `${payload(view.config)}; peerbus ${view.peerbus}, ${view.time}`),
+        outcome(typical(view.sections[0].points) ?? measured),
+        machine_table(view, [
+          ["noise", noisy(view.results)],
+          ["bytes", formula(measured)],
+          ["checked", checked(measured?.check)],
+        ]),
         element(
           "p",
           {},
@@ -201,11 +233,6 @@
               ),
             ]
           : [],
-        heading("The machine and the run"),
-        machine_table(view, [
-          ["bytes", formula(measured)],
-          ["checked", checked(measured?.check)],
-        ]),
         element("p", {}, "Made by ", element("code", {}, quoted(view.command))),
       ];
     },
@@ -213,12 +240,13 @@
     latency(view) {
       return [
         element("p", {class: "faint"}, `${payload(view.config)}; ${view.config.ranks} ranks`),
-        element("div", {class: "charts"}, [...view.pictures.values()]),
-        section_table(view),
-        heading("The machine and the runs"),
+        outcome(typical(view.layouts[0][1])),
         machine_table(view, [
+          ["noise", noisy(view.layouts.flatMap(([, list]) => list))],
           ["several runs", "ours: the median of their medians, with the least p10 and the greatest p90; others: the fastest"],
         ]),
+        element("div", {class: "charts"}, [...view.pictures.values()]),
+        section_table(view),
       ];
     },
 
@@ -230,6 +258,19 @@
           {class: "faint"},
           `${payload(view.config)}; ${view.config.ranks} ranks, ${view.config.tokens} tokens a rank, ${view.config.iters} rounds`,
         ),
+        element(
+          "p",
+          {},
+          element("b", {}, `The fused operation is ${ratio(view.steps.at(-1).times_faster_than_basic.sum)} times as fast as the basic flow.`),
+        ),
+        machine_table(view, [
+          [
+            "times",
+            "of the slowest rank of each round, each from a barrier on; every round times all steps, " +
+              "beginning with another one each time; the experts' work is kept out",
+          ],
+          ["checked", checked(view.check)],
+        ]),
         element("div", {class: "charts"}, [...view.pictures.values()]),
         table(
           [
@@ -252,15 +293,6 @@
         ),
         heading("The steps"),
         words(view.steps.map(({name, what}) => [name, what])),
-        heading("The machine and the run"),
-        machine_table(view, [
-          [
-            "times",
-            "of the slowest rank of each round, each from a barrier on; every round times all steps, " +
-              "beginning with another one each time; the experts' work is kept out",
-          ],
-          ["checked", checked(view.check)],
-        ]),
       ];
     },
 
@@ -270,6 +302,16 @@
       const size = config?.ranks && `${config.ranks} ranks, ${config.tokens} tokens a rank, ${config.iters} iterations`;
       return [
         element("p", {class: "faint"}, [payload(config), size].filter(Boolean).join("; ")),
+        view.dispatch_us && config ? outcome(view) : [],
+        machine_table(view, [
+          [
+            "signal",
+            view.limit?.signal_one_way_ns && `${time(view.limit.signal_one_way_ns)} ns one way between ranks 0 and 1`,
+          ],
+          ["limit", view.ratio?.of],
+          ["bytes", formula(view)],
+          ["checked", checked(view.check)],
+        ]),
         element("div", {class: "charts"}, [...view.pictures.values()]),
         view.times.length === 0
           ? element("p", {}, "nothing was measured")
@@ -287,16 +329,6 @@
               ]),
               "named",
             ),
-        heading("The machine and the run"),
-        machine_table(view, [
-          [
-            "signal",
-            view.limit?.signal_one_way_ns && `${time(view.limit.signal_one_way_ns)} ns one way between ranks 0 and 1`,
-          ],
-          ["limit", view.ratio?.of],
-          ["bytes", formula(view)],
-          ["checked", checked(view.check)],
-        ]),
       ];
     },
 
@@ -304,6 +336,7 @@
       const [{config}] = runs;
       return [
         element("p", {class: "faint"}, `${payload(config)}; ${config.ranks} ranks, ${config.tokens} tokens a rank`),
+        machine_table(runs[0], [["checked", checked(runs[0].check)]]),
         element("div", {class: "charts"}, [...pictures.values()]),
         table(
           [["balance", "after iterations", "places that changed", "balancedness before", "after"]],
@@ -312,8 +345,6 @@
           ),
           "named",
         ),
-        heading("The machine and the runs"),
-        machine_table(runs[0], [["checked", checked(runs[0].check)]]),
       ];
     },
 
