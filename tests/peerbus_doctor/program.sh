@@ -27,6 +27,14 @@ case $2 in
       expect $? 0 out 'launcher +none' "group: $ranks ranks over unified_bus" '^healthy'
       [ "$ranks" -eq 1 ] || expect 0 0 out "$((ranks * (ranks - 1))) pairs: every put arrived"
     done
+    PEERBUS_LOG=info "$program" --ranks 2 --rounds 5 --put-bytes 64 >"$folder/out" 2>&1
+    expect $? 0 out 'peerbus\[1\] info: transport: unified_bus, as --transport says' 'peerbus\[0\] info: reach: ' \
+      'peerbus\[0\] info: huge pages: '
+    "$program" --ranks 2 --rounds 5 --put-bytes 64 >"$folder/out" 2>&1
+    expect $? 0 out '^healthy'
+    if grep -q ' info: ' "$folder/out"; then fail "lines of a log that nobody wanted"; fi
+    PEERBUS_LOG=loud "$program" --ranks 2 >"$folder/out" 2>&1
+    expect $? 2 out "PEERBUS_LOG is 'loud', expected info or debug"
     "$program" --ranks 17 --transport loopback --rounds 2 --put-bytes 8 >"$folder/out"
     expect $? 0 out '272 pairs: every put arrived' 'worst pairs: [0-9]+ to [0-9]+'
     ;;
