@@ -36,6 +36,7 @@ struct figures {
   std::vector<double> ours;
   std::vector<double> theirs;
   std::vector<double> ratios;
+  std::size_t noisy = 0;  ///< rounds of which a side says that the machine was not quiet
 };
 
 json read(const std::filesystem::path& path) {
@@ -65,8 +66,11 @@ std::vector<line> read_lines(const std::filesystem::path& folder) {
 
 /// A round counts only if both sides have a figure that their own checks found right.
 figures figures_of(const std::filesystem::path& folder, const line& which) {
+  bool is_noisy = false;
   const auto one = [&](const std::string& side, std::size_t round, const std::string& where) {
     const auto all = read(folder / (which.files + "." + side + "." + std::to_string(round)));
+    if (all.is_object() && !all.value(json::json_pointer{"/noise/signs"}, std::string{}).empty())
+      is_noisy = true;
     const json::json_pointer at{where};
     if (all.is_discarded() || !all.contains(at) || !all[at].is_number()) return 0.0;
     const json::json_pointer passed{"/check/passed"};
@@ -76,12 +80,14 @@ figures figures_of(const std::filesystem::path& folder, const line& which) {
   for (std::size_t round = 0;
        std::filesystem::exists(folder / (which.files + ".ours." + std::to_string(round)));
        ++round) {
+    is_noisy = false;
     const double ours = one("ours", round, which.ours);
     const double theirs = one("theirs", round, which.theirs);
     if (ours <= 0 || theirs <= 0) continue;
     found.ours.push_back(ours);
     found.theirs.push_back(theirs);
     found.ratios.push_back(theirs / ours);
+    found.noisy += is_noisy ? 1 : 0;
   }
   return found;
 }
@@ -91,6 +97,7 @@ int table(const std::filesystem::path& folder, const std::string& output) {
   std::printf("%-64s%12s%12s%8s   %-18s%s\n", "", "ours", "theirs", "ratio", "spread",
               "rounds, theirs by");
   bool complete = true;
+  bool is_noisy = false;
   for (const line& each : read_lines(folder)) {
     const figures found = figures_of(folder, each);
     if (found.ratios.empty()) {
@@ -105,15 +112,23 @@ int table(const std::filesystem::path& folder, const std::string& output) {
     const auto [least, most] = std::ranges::minmax(found.ratios);
     char spread[64];
     std::snprintf(spread, sizeof spread, "%.2f .. %.2f", least, most);
-    std::printf("%-64s%12.2f%12.2f%8.2f   %-18s%zu, %s\n", each.title.c_str(), ours, theirs, ratio,
-                spread, found.ratios.size(), each.note.c_str());
+    const std::string noisy =
+        found.noisy == 0 ? "" : " (" + std::to_string(found.noisy) + " noisy)";
+    is_noisy = is_noisy || found.noisy != 0;
+    std::printf("%-64s%12.2f%12.2f%8.2f   %-18s%zu%s, %s\n", each.title.c_str(), ours, theirs,
+                ratio, spread, found.ratios.size(), noisy.c_str(), each.note.c_str());
     all.push_back({{"what", each.title},
                    {"ours", ours},
                    {"theirs", theirs},
                    {"ratio", {{"median", ratio}, {"min", least}, {"max", most}}},
                    {"rounds", found.ratios},
+                   {"noisy_rounds", found.noisy},
                    {"theirs_by", each.note}});
   }
+  if (is_noisy)
+    std::puts(
+        "noisy: other programs ran, or a p90 was over twice its p50: no figures to compare or to "
+        "keep");
   if (!output.empty()) bench::write_json(output, all);
   return complete ? 0 : 1;
 }
