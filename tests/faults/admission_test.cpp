@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -38,6 +39,9 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/balance/expert_weights.hpp>
+#include <peerbus/moe/balance/incremental.hpp>
+#include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
@@ -175,7 +179,105 @@ std::unique_ptr<member> admit_soon(peerbus::admission& door, std::size_t window_
   }
 }
 
+/// What a rank serves with: two places for experts at each of four ranks. Experts 0 and 1 are at
+/// rank 0, 2 and 0 at rank 2; the places of the other ranks are vacant.
+struct server {
+  explicit server(std::unique_ptr<bootstrap> met) : own{std::move(met)} {}
+
+  [[nodiscard]] static peerbus::moe::exchange_config config() {
+    using peerbus::moe::vacant;
+    static constexpr std::array<std::uint32_t, 2 * capacity> table{0, 1, vacant, vacant,
+                                                                   2, 0, vacant, vacant};
+    peerbus::moe::exchange_config made{.experts = 3, .hidden = 32, .top_k = 1, .max_tokens = 1};
+    made.physical_to_logical = table;
+    return made;
+  }
+
+  /// Dispatches a token to an expert, whose output is the first byte of its weights.
+  void do_batch(std::uint64_t number) {
+    const std::vector<peerbus::bf16> token(32, peerbus::bf16{1.0F});
+    const std::vector<std::int32_t> ids{static_cast<std::int32_t>(number % 3)};
+    const std::vector<float> ones{1.0F};
+    const auto received = exchange.dispatch(token, {ids, ones});
+    std::size_t place = 0;
+    for (const auto& rows : received.experts()) {
+      const auto value = std::to_integer<std::uint8_t>(weights.tensor(place++, 0)[0]);
+      for (std::size_t row = 0; row < rows.count(); ++row)
+        std::ranges::fill(rows.output(row), peerbus::bf16{static_cast<float>(value)});
+    }
+    std::vector<peerbus::bf16> out(token.size());
+    exchange.combine(received, out);
+    expect_equal(static_cast<float>(out.back()), static_cast<float>(number % 3 + 1), "a sum");
+  }
+  /// Calls `visit(bytes, expert)` for each tensor here.
+  template <class Visit>
+  void each_tensor(Visit visit) {
+    const rank_id rank = own.comm.rank();
+    for (std::size_t place = 0; place < 2; ++place)
+      if (const auto expert = weights.experts().held_by(rank)[place];
+          expert != peerbus::moe::vacant)
+        for (const std::size_t i : {0U, 1U}) visit(weights.tensor(place, i), expert);
+  }
+  /// Gives the busiest expert a second place, while batches go on.
+  void move_busiest() {
+    const auto plan =
+        plan_incremental(std::vector<double>{1, 1, 100}, weights.experts(), {.most_moves = 1});
+    expect_equal(weights.begin(plan), std::size_t{1}, "rounds");
+    for (std::uint64_t number = 0; weights.is_moving(); ++number) {
+      static_cast<void>(weights.advance(300));
+      do_batch(number);
+      weights.commit({}, exchange);
+    }
+    const auto held = weights.experts().held_by(rank_id{1});
+    expect_equal(std::ranges::count(held, 2U), 1, "places of the busiest expert at the newcomer");
+    each_tensor([](std::span<std::byte> bytes, std::uint32_t expert) {
+      expect_equal(std::ranges::count(bytes, std::byte(expert + 1)),
+                   static_cast<std::ptrdiff_t>(bytes.size()), "bytes of an expert");
+    });
+    for (std::uint64_t number = 0; number < 6; ++number) do_batch(number);
+    own.comm.barrier();
+  }
+
+  member own;
+  peerbus::moe::exchange<peerbus::unified_bus, peerbus::codec::bf16> exchange{own.comm, config()};
+  peerbus::moe::expert_weights weights{own.comm, exchange.placement(), {.bytes = {700, 9}}};
+};
+
 }  // namespace
+
+TEST_CASE("a newcomer gets experts while all serve") {
+  const auto made = [](std::unique_ptr<bootstrap> boot) {
+    return std::make_unique<server>(std::move(boot));
+  };
+  const int status = peerbus::run_local(2, [&](bootstrap& boot) {
+    auto now =
+        made(peerbus::with_vacancies(peerbus::split(boot, 0), {rank_id{0}, rank_id{2}}, capacity));
+    now->each_tensor([](std::span<std::byte> bytes, std::uint32_t expert) {
+      std::ranges::fill(bytes, std::byte(expert + 1));
+    });
+    now->own.comm.barrier();
+    pid_t child = 0;
+    if (now->own.comm.rank().index() == 0)
+      child = in_process([&] { peerbus::join_running(place_of(1), made)->move_busiest(); });
+    peerbus::admission door{now->own.comm, place_of(0)};
+    std::unique_ptr<server> larger;
+    const auto until = peerbus::deadline::after(std::chrono::seconds{30});
+    for (std::uint64_t number = 0; !larger; ++number) {
+      now->do_batch(number);
+      if (auto next = door.admit(made)) larger = std::move(*next);
+      expect_equal(door.refusal(), "", "refusal");
+      expect(!until.expired(), "somebody who comes");
+    }
+    // Nothing has moved since: the members bring their weights along.
+    for (const std::size_t place : {0U, 1U})
+      for (const std::size_t i : {0U, 1U})
+        std::ranges::copy(now->weights.tensor(place, i), larger->weights.tensor(place, i).begin());
+    larger->move_busiest();
+    if (child != 0) expect_well(child);
+    now->own.comm.barrier();
+  });
+  CHECK(status == 0);
+}
 
 TEST_CASE("a full group is as one that started with all ranks") {
   const auto fill = [](std::unique_ptr<member> mine, const peerbus::launch_settings& place) {
