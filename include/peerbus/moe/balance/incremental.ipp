@@ -75,10 +75,12 @@ inline std::vector<std::uint32_t> with_old_slots(const slot_search& search, cons
     arrives.clear();
     for (std::size_t s = begin; s < end; ++s)
       if (found[s] != expert_count && held_by[found[s]] != rank) arrives.push_back(found[s]);
+    // Those that arrive take the slots of those that leave, then vacant ones.
     std::size_t next = 0;
-    for (std::size_t s = begin + fixed_slots; s < end; ++s)
-      if (!search.holds(rank, old.experts[s]))
-        result[s] = next < arrives.size() ? arrives[next++] : expert_count;
+    for (const bool was_vacant : {false, true})
+      for (std::size_t s = begin + fixed_slots; s < end; ++s)
+        if ((old.experts[s] == expert_count) == was_vacant && !search.holds(rank, old.experts[s]))
+          result[s] = next < arrives.size() ? arrives[next++] : expert_count;
   }
   return result;
 }
@@ -108,6 +110,7 @@ inline void improve(rank_slots& slots, std::span<const double> loads,
   // Most changes move something. Those that do not bring an expert home, or on to another slot.
   for (std::size_t i = 0; i < 2 * count && search.balancedness() < limits.enough_balancedness; ++i)
     if (!search.take_step(most_moves)) break;
+  search.bring_back(slots.experts);
   if (search.moves() == 0 || search.balancedness() - result.before < limits.least_gain) return;
   result.moves = search.moves();
   result.after = search.balancedness();

@@ -35,6 +35,10 @@ class slot_search {
   /// `moves()` larger than `most_moves`.
   bool take_step(std::size_t most_moves);
 
+  /// Gives vacant slots back to the experts that they had by `before`, [slots], where that makes no
+  /// rank as hot as the hottest. No expert moves.
+  void bring_back(std::span<const std::uint32_t> before);
+
   /// Returns how many experts have come to a rank that did not hold them in the beginning.
   [[nodiscard]] std::size_t moves() const noexcept { return moves_; }
   /// Returns the mean rank load divided by the largest, or 1 if there is no load.

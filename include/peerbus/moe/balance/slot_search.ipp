@@ -222,4 +222,17 @@ PEERBUS_INLINE bool slot_search::take_step(std::size_t most_moves) {
   return true;
 }
 
+PEERBUS_INLINE void slot_search::bring_back(std::span<const std::uint32_t> before) {
+  for (std::uint32_t s = 0; s < experts_.size(); ++s) {
+    const std::uint32_t expert = before[s];
+    if (experts_[s] != nobody_ || expert == nobody_ || holds(ranks_[s], expert)) continue;
+    const std::uint32_t share = share_of(expert, counts_[expert] + 1);
+    if (rank_load_[ranks_[s]] + share >= rank_load_[hottest()]) continue;
+    set_expert(s, expert);
+    set_share(expert, share);
+    ++counts_[expert];
+    --counts_[nobody_];
+  }
+}
+
 }  // namespace peerbus::moe::detail
