@@ -84,7 +84,9 @@ def rearrange_expert_weights_inplace(old_global_expert_indices, new_global_exper
     happens. Transfers are made at once, also with `enable_migration_batching`.
 
     If arguments are wrong on a rank, or tables or tensors differ between ranks, all ranks raise and nothing is
-    written, except that a `communicator` of another kind is refused on its rank alone."""
+    written, except that a `communicator` of another kind is refused on its rank alone. If a rank dies
+    meanwhile, the others raise; some layers have the new map then, and one may have neither. `ExpertWeights`
+    moves so that the old map stands until all is there."""
     if is_profile:
         return
     if communicator is None:
