@@ -9,7 +9,6 @@
 #include <sstream>
 #include <string>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -125,7 +124,7 @@ class narrow_help final : public CLI::Formatter {
     std::istringstream given{CLI::Formatter::make_description(app)};
     std::string made;
     for (std::string line; std::getline(given, line);)
-      for (const std::string& part : lines_of(line, columns, "")) made += part + "\n";
+      for (const std::string& part : lines_of(line, columns, "")) made.append(part).append("\n");
     return made;
   }
   [[nodiscard]] std::string make_option(const CLI::Option* given,
@@ -133,19 +132,22 @@ class narrow_help final : public CLI::Formatter {
     const std::size_t begin = get_column_width();
     const std::string indent(4, ' ');
     std::string made;
-    std::string last;
     for (const std::string& part :
          lines_of("  " + make_option_name(given, is_positional) + make_option_opts(given),
                   columns - indent.size(), "|")) {
-      if (!last.empty()) made += last + "\n";
-      last = last.empty() ? part : indent + part;
+      if (!made.empty()) made.append("\n").append(indent);
+      made += part;
     }
-    if (make_option_desc(given).empty()) return made + last + "\n";
+    if (make_option_desc(given).empty()) return made.append("\n");
     // The text stands beside the name if that leaves room.
-    if (last.size() >= begin) made += std::exchange(last, "") + "\n";
+    std::size_t at = made.size() - (made.rfind('\n') + 1);
+    if (at >= begin) {
+      made += '\n';
+      at = 0;
+    }
     for (const std::string& part : lines_of(make_option_desc(given), columns - begin, "")) {
-      made += last + std::string(begin - last.size(), ' ') + part + "\n";
-      last.clear();
+      made.append(begin - at, ' ').append(part).append("\n");
+      at = 0;
     }
     return made;
   }

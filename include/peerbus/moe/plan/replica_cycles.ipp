@@ -82,6 +82,7 @@ PEERBUS_INLINE void replica_cycles::add_by_quotas(std::span<const std::uint32_t>
     unit = std::gcd(unit, shares.back().turns);
     sum += shares.back().turns;
   }
+  unit = std::max<std::uint64_t>(unit, 1);  // Never 0: there is a replica, which has a turn.
   std::uint64_t turns = sum / unit;
   for (share& each : shares) {
     each.turns /= unit;
