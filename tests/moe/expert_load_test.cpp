@@ -79,20 +79,20 @@ void check_counts(Communicator& comm, const Layout& layout, bool of_all) {
 /// living replicas of an expert share its load.
 double balance_of(const case_of_replicas& given, const std::vector<double>& loads) {
   const auto is_living = [&](std::size_t p) { return !given.gone[given.holder[p]]; };
-  std::vector<double> sums(given.ranks);
+  std::vector<double> of_ranks(given.ranks);
   for (std::size_t p = 0; p < given.logical.size(); ++p) {
     if (given.logical[p] == vacant || !is_living(p)) continue;
     std::size_t replicas = 0;
     for (std::size_t q = 0; q < given.logical.size(); ++q)
       replicas += given.logical[q] == given.logical[p] && is_living(q) ? 1 : 0;
-    sums[given.holder[p]] += loads[given.logical[p]] / static_cast<double>(replicas);
+    of_ranks[given.holder[p]] += loads[given.logical[p]] / static_cast<double>(replicas);
   }
   double sum = 0;
   double most = 0;
   double holding = 0;
   for (std::size_t r = 0; r < given.ranks; ++r) {
-    sum += sums[r];
-    most = std::max(most, sums[r]);
+    sum += of_ranks[r];
+    most = std::max(most, of_ranks[r]);
     holding += given.experts_of_rank[r] != 0 && !given.gone[r] ? 1 : 0;
   }
   return most == 0 ? 1 : sum / holding / most;
