@@ -27,8 +27,8 @@ PEERBUS_INLINE std::string verdict::describe(rank_id member) const {
 PEERBUS_INLINE std::optional<error> gather_objections(rank_group& group, std::string_view doing,
                                                       const std::optional<error>& own,
                                                       deadline until) {
-  // If that is why the group is unusable, nobody can agree in it any more: the others learn of it as
-  // this rank did.
+  // If that is why the group is unusable, nobody can agree in it any more: the others learn of it
+  // as this rank did.
   if (own && group.is_poisoned()) throw error{*own};
   // Another member may fail only when its own calls have timed out.
   constexpr std::chrono::seconds grace{5};
