@@ -36,7 +36,7 @@ class verdict {
 /// Returns the objection of a member of the view of `group` to a step that all have taken, or
 /// nothing if none has one: the same on all. If some only followed others, of one that did not.
 /// Collective among the members.
-/// Throws: `error` as `rank_group::gather_in_view`; `own` if the group is unusable.
+/// Throws: `error` as `rank_group::gather_in_view`; `own` in place of poisoned.
 [[nodiscard]] std::optional<error> gather_objections(rank_group& group, std::string_view doing,
                                                      const std::optional<error>& own,
                                                      deadline until);

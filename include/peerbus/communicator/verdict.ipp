@@ -27,14 +27,18 @@ PEERBUS_INLINE std::string verdict::describe(rank_id member) const {
 PEERBUS_INLINE std::optional<error> gather_objections(rank_group& group, std::string_view doing,
                                                       const std::optional<error>& own,
                                                       deadline until) {
-  // If that is why the group is unusable, nobody can agree in it any more: the others learn of it
-  // as this rank did.
-  if (own && group.is_poisoned()) throw error{*own};
   // Another member may fail only when its own calls have timed out.
   constexpr std::chrono::seconds grace{5};
   const deadline patience = postponed(later(until, group.default_deadline()), grace);
   const verdict mine{own};
-  const auto all = group.gather_in_view(doing, std::as_bytes(std::span{&mine, 1}), patience);
+  std::vector<std::byte> all;
+  try {
+    all = group.gather_in_view(doing, std::as_bytes(std::span{&mine, 1}), patience);
+  } catch (const error& problem) {
+    // What this rank has met is why the group is unusable, and tells its caller more.
+    if (own && problem.code() == errc::poisoned) throw error{*own};
+    throw;
+  }
   std::optional<error> found;
   for (std::size_t i = 0; i < group.view().members().size(); ++i) {
     verdict theirs;
