@@ -43,7 +43,6 @@ class mover {
   mover(communicator& comm, std::size_t bytes_between)
       : comm_{&comm},
         bytes_between_{bytes_between},
-        me_{comm.rank()},
         moe_{comm, config_of(comm.size())},
         weights_{comm, moe_.placement(), {.bytes = {expert_bytes}}},
         table_(comm.size()),
@@ -54,7 +53,7 @@ class mover {
     std::iota(table_.begin(), table_.end(), 0U);
     std::memset(weights_.tensor(0, 0).data(), content(), expert_bytes);
     for (std::size_t i = 0; i < ids_.size(); ++i)
-      ids_[i] = static_cast<std::int32_t>((i + me_.index()) % comm.size());
+      ids_[i] = static_cast<std::int32_t>((i + comm.rank().index()) % comm.size());
   }
 
   /// Returns the microseconds of the dispatch.
@@ -94,12 +93,11 @@ class mover {
   }
   /// What the bytes of the expert here are.
   [[nodiscard]] unsigned char content() const {
-    return static_cast<unsigned char>(1 + weights_.experts().logical(me_.index()));
+    return static_cast<unsigned char>(1 + weights_.experts().logical(comm_->rank().index()));
   }
 
   communicator* comm_;
   std::size_t bytes_between_;
-  peerbus::rank_id me_;
   exchange moe_;
   peerbus::moe::expert_weights weights_;
   std::vector<std::uint32_t> table_;

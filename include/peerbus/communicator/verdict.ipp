@@ -35,7 +35,7 @@ PEERBUS_INLINE std::optional<error> gather_objections(rank_group& group, std::st
   try {
     all = group.gather_in_view(doing, std::as_bytes(std::span{&mine, 1}), patience);
   } catch (const error& problem) {
-    // What this rank has met is why the group is unusable, and tells its caller more.
+    // `own` is why the group is unusable, and tells the caller more.
     if (own && problem.code() == errc::poisoned) throw error{*own};
     throw;
   }

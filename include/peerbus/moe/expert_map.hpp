@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <peerbus/core/compiled.hpp>
@@ -12,6 +13,11 @@
 #include <peerbus/moe/config.hpp>
 
 namespace peerbus::moe {
+
+namespace detail {
+/// Returns "expert 3", or "no expert" for `vacant`.
+[[nodiscard]] std::string describe_expert(std::uint32_t logical);
+}  // namespace detail
 
 /// The experts that each rank holds. *Physical* experts are places for experts, numbered through
 /// the ranks. Each physical expert stands for one *logical* expert, or is `vacant`. The physical

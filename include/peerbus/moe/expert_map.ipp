@@ -4,9 +4,14 @@
 #include <numeric>
 #include <utility>
 
+#include <peerbus/core/text.hpp>
 #include <peerbus/moe/expert_map.hpp>
 
 namespace peerbus::moe {
+
+PEERBUS_INLINE std::string detail::describe_expert(std::uint32_t logical) {
+  return logical == vacant ? "no expert" : peerbus::detail::concat("expert ", logical);
+}
 
 PEERBUS_INLINE expert_map::expert_map(const exchange_config& config, std::size_t rank_count)
     : logical_{config.physical_to_logical.begin(), config.physical_to_logical.end()},

@@ -39,17 +39,14 @@ PEERBUS_INLINE void expert_load::require_counted_with(const expert_map& map) con
                  concat("expert_load: the rows were counted with another map: ", difference,
                         "; expected move_to the map in use, and rows of it")};
   };
-  const auto named = [](std::uint32_t expert) {
-    return expert == vacant ? std::string{"none"} : concat("expert ", expert);
-  };
   require_size(map);
   for (std::size_t p = 0; p < expert_of_.size(); ++p) {
     if (map.holder(p) != holder_of_[p])
       throw wrong(
           concat("place ", p, " was at rank ", holder_of_[p], ", and is at rank ", map.holder(p)));
     if (map.logical(p) != expert_of_[p])
-      throw wrong(
-          concat("place ", p, " had ", named(expert_of_[p]), ", and has ", named(map.logical(p))));
+      throw wrong(concat("place ", p, " had ", detail::describe_expert(expert_of_[p]), ", and has ",
+                         detail::describe_expert(map.logical(p))));
   }
   for (std::size_t r = 0; r < counts_.size(); ++r)
     if (counts(map, rank_id{r}) != counts_[r])

@@ -134,14 +134,13 @@ expert_weights::config_of(std::span<const std::uint32_t> table) const noexcept {
 
 PEERBUS_INLINE void expert_weights::require_planned_here(
     std::span<const std::uint32_t> planned_for) const {
-  const auto named = [](std::uint32_t expert) { return static_cast<std::int32_t>(expert); };
   for (std::size_t p = 0; p < std::min(planned_for.size(), experts_.physical_experts()); ++p)
     if (planned_for[p] != experts_.logical(p))
       throw error{errc::invalid_argument,
-                  peerbus::detail::concat("expert_weights: a plan for a map that has expert ",
-                                          named(planned_for[p]), " at place ", p,
-                                          ", expected one for the map here, with ",
-                                          named(experts_.logical(p)), " there (-1: vacant)")};
+                  peerbus::detail::concat("expert_weights: a plan for a map that has ",
+                                          detail::describe_expert(planned_for[p]), " at place ", p,
+                                          ", expected one for the map here, which has ",
+                                          detail::describe_expert(experts_.logical(p)), " there")};
 }
 
 PEERBUS_INLINE std::size_t expert_weights::begin_from(std::span<const std::uint32_t> planned_for,
