@@ -22,6 +22,7 @@
 #include <peerbus/collective/detail/algorithm_choice.ipp>
 #include <peerbus/collective/detail/batch.ipp>
 #include <peerbus/collective/detail/batch_checks.ipp>
+#include <peerbus/collective/detail/batch_waits.ipp>
 #include <peerbus/collective/detail/by_lanes.ipp>
 #include <peerbus/collective/detail/call_check.ipp>
 #include <peerbus/collective/detail/call_header.ipp>
@@ -40,6 +41,7 @@
 #include <peerbus/collective/detail/part_tables.ipp>
 #include <peerbus/collective/detail/private_reads.ipp>
 #include <peerbus/collective/detail/sum_with_residual.ipp>
+#include <peerbus/collective/detail/team_access.ipp>
 #include <peerbus/collective/detail/timed_calls.ipp>
 #include <peerbus/collective/detail/two_level_gather.ipp>
 #include <peerbus/collective/detail/two_shots.ipp>
@@ -59,6 +61,7 @@
 #include <peerbus/communicator/survivors.ipp>
 #include <peerbus/communicator/verdict.ipp>
 #include <peerbus/communicator/view_agreement.ipp>
+#include <peerbus/compat/deep_ep/detail/call_agreement.ipp>
 #include <peerbus/core/caches.ipp>
 #include <peerbus/core/cgroup.ipp>
 #include <peerbus/core/cores.ipp>
@@ -94,6 +97,7 @@
 #include <peerbus/moe/control/store_trials.ipp>
 #include <peerbus/moe/engine/batch_ring.ipp>
 #include <peerbus/moe/engine/exchange_core.ipp>
+#include <peerbus/moe/engine/exchange_core_combine.ipp>
 #include <peerbus/moe/engine/expert_tables.ipp>
 #include <peerbus/moe/engine/install_experts.ipp>
 #include <peerbus/moe/engine/late_weights.ipp>

@@ -36,7 +36,8 @@ namespace peerbus::collective {
 
 namespace detail {
 class call_rounds;
-}
+struct team_access;
+}  // namespace detail
 
 /// Options of a team. The same on all ranks.
 struct team_options {
@@ -206,6 +207,7 @@ class team {
 
  private:
   friend class detail::call_rounds;
+  friend struct detail::team_access;
 
   /// The parts of a communicator that a team needs, without the type of its transport.
   struct origin {

@@ -3,46 +3,35 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
-#include <type_traits>
-#include <vector>
 
 #include <peerbus/codec/concept.hpp>
-#include <peerbus/communicator/any_window.hpp>
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/communicator/window.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/engine/exchange_parts.hpp>
-#include <peerbus/moe/engine/received_views.hpp>
-#include <peerbus/moe/engine/relay_engine.hpp>
+#include <peerbus/moe/engine/exchange_levels.hpp>
 #include <peerbus/moe/engine/reporting_engine.hpp>
+#include <peerbus/moe/exchange_queries.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/kept_rows.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
-#include <peerbus/moe/path/row_path_over.hpp>
 #include <peerbus/moe/plan/objection.hpp>
 #include <peerbus/moe/plan/refusal.hpp>
-#include <peerbus/moe/plan/relay_plan.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/relay.hpp>
 #include <peerbus/moe/routing.hpp>
-#include <peerbus/moe/row_traffic.hpp>
-#include <peerbus/moe/stores.hpp>
 #include <peerbus/moe/wait_watch.hpp>
 #include <peerbus/transport/concept.hpp>
-#include <peerbus/transport/optional_calls.hpp>
 #include <peerbus/transport/refinements.hpp>
 
 namespace peerbus::moe {
@@ -74,17 +63,14 @@ namespace peerbus::moe {
 /// Threads: one operation at a time per exchange, carried out by one thread or by several `lane`s.
 /// Different exchanges are independent.
 template <transport Transport, token_codec Codec, row_layout Layout = compact>
-class exchange {
-  template <peer_reach Reach>
-  using path_over = typename row_path_over<Reach, Codec>::type;
-  static constexpr peer_reach reach_by_type = peerbus::reach_by_type<Transport>;
-  using views = detail::received_views<Codec, Layout>;
+class exchange : public exchange_queries {
+  using levels = detail::exchange_levels<Transport, Codec, Layout>;
 
  public:
   /// The result of a dispatch: `received<Codec>`; `rank_major`: `received_tokens<Codec>`;
   /// `expert_slots`, `automatic`: `received_slots`; `slots`, `automatic_by_rank`:
   /// `received_token_slots`.
-  using received_type = typename views::type;
+  using received_type = typename levels::views::type;
   /// The element type of tokens.
   using token = token_of<Codec>;
 
@@ -102,40 +88,29 @@ class exchange {
   /// automatic layout chooses its protocol as the constructor does, also from `config.costs`.
   /// `reach` is that of the transport, which matters if that is known at run time only
   /// (`any_transport`).
-  [[nodiscard]] static constexpr memory_map map_for(const exchange_config& config,
-                                                    std::size_t ranks, Layout layout = {},
-                                                    peer_reach reach = reach_by_type) noexcept;
+  [[nodiscard]] static constexpr memory_map map_for(
+      const exchange_config& config, std::size_t ranks, Layout layout = {},
+      peer_reach reach = levels::reach_by_type) noexcept;
   /// Returns the configuration, with `stream_from` and `protocol` set, without costs and spans,
   /// except for `experts_of_rank`, which is set unless each rank has its share of `experts`.
-  [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
+  [[nodiscard]] const exchange_config& config() const noexcept { return levels_.config(); }
   /// Returns the choice between one level and two, with the reason. Equal on all ranks.
-  [[nodiscard]] const relay_choice& relay() const noexcept { return chosen_; }
-  /// Returns the stores of this rank for batches of `tokens` tokens, with the reason
-  /// (`exchange_config::stream_from`). With relay, those of the near level.
-  [[nodiscard]] store_choice stores_for(std::size_t tokens) const noexcept {
-    return engine().stores_for(tokens);
-  }
+  [[nodiscard]] const relay_choice& relay() const noexcept { return levels_.choice(); }
   /// Returns the places and sizes of all data in the window; with relay, in that of the near level.
-  [[nodiscard]] const memory_map& map() const noexcept { return parts_->map; }
+  [[nodiscard]] const memory_map& map() const noexcept { return levels_.parts().map; }
   /// Returns the bytes that this rank needs in windows, without signals, on both levels. Windows
   /// have the size that the largest group needs.
   [[nodiscard]] std::size_t window_bytes() const noexcept {
-    return parts_->map.total + (far_ ? far_->map.total : 0);
+    return levels_.parts().map.total + (levels_.far() ? levels_.far()->map.total : 0);
   }
   /// Returns the experts that each rank holds.
-  [[nodiscard]] const expert_map& placement() const noexcept {
-    return ranks_ ? ranks_->router.map() : parts_->batches.experts();
-  }
+  [[nodiscard]] const expert_map& placement() const noexcept { return levels_.placement(); }
   /// Returns the window that contains the data of `map()`, for tools.
-  [[nodiscard]] window<Transport>& memory() noexcept { return window_->memory(); }
+  [[nodiscard]] window<Transport>& memory() noexcept { return levels_.window().memory(); }
   /// Makes calls that wait for other ranks ask `watch` from time to time, or nobody if it is null.
   /// `watch` outlives the exchange. Each rank chooses for itself.
   /// Cost: of a call that waits, a clock read, and a short wake-up for each poll.
   void watch_waits(wait_watch* watch) noexcept { engine().watch(watch); }
-
-  /// Returns the number of the next dispatch, for callers that prepare their own data for it
-  /// (`per_batch`). A refused dispatch uses up its number.
-  [[nodiscard]] std::uint64_t next_dispatch() const noexcept { return engine().next_dispatch(); }
 
   /// Sends each token to its experts and returns the rows for the experts of this rank. Collective.
   /// `tokens` is [count, hidden] and `route` [count, top_k]. `count` is no more than max_tokens and
@@ -184,7 +159,7 @@ class exchange {
   /// Throws: `error` invalid_argument unless `ticket` is one of the latest `in_flight` dispatches.
   [[nodiscard]] batch_columns<Codec> columns(moe::ticket ticket) {
     const set_view set = engine().columns(ticket);
-    return {set, parts_->batches.at(ticket.number).experts(set)};
+    return {set, levels_.parts().batches.at(ticket.number).experts(set)};
   }
 
   /// Keeps the rows of a batch from being overwritten as long as the result lives, for readers that
@@ -194,30 +169,6 @@ class exchange {
   /// in layouts with slots, not combined; unsupported in these layouts with relay.
   [[nodiscard]] kept_rows keep(const received_type& rows) {
     return {engine().keepers(rows.ticket()), rows.ticket().number};
-  }
-
-  /// Returns the note that `source` gave to the batch `ticket`: [note_bytes / sizeof(T)], aligned
-  /// to 8 bytes, or empty if it gave none. Valid until this rank has called `dispatch_send` or
-  /// `dispatch` `in_flight` more times, refused calls included.
-  /// Throws: `error` invalid_argument unless `ticket` is received and of the latest `in_flight`.
-  template <class T = std::byte>
-    requires std::is_trivially_copyable_v<T>
-  [[nodiscard]] std::span<const T> note(moe::ticket ticket, rank_id source) {
-    const auto bytes = engine().note(ticket, source);
-    return {peerbus::detail::placed<T>(bytes.data()), bytes.size() / sizeof(T)};
-  }
-
-  /// Returns the rows that this rank sent to other ranks by the dispatch of `ticket`, by looking at
-  /// each copy.
-  /// Throws: as `note`.
-  [[nodiscard]] row_traffic traffic(moe::ticket ticket) { return engine().traffic(ticket); }
-
-  /// Returns the number of rows of all ranks for each block of the layout by the dispatch of
-  /// `ticket`: for each expert, in their physical order, or in layouts by rank for each rank. Empty
-  /// in layouts with slots, whose counts go to the ranks that need them only. Valid as `note`.
-  /// Throws: as `note`.
-  [[nodiscard]] std::span<const std::uint32_t> rows_of_blocks(moe::ticket ticket) {
-    return engine().rows_of_blocks(ticket);
   }
 
   /// Writes the number of rows for each physical expert by the dispatch of `ticket` to `rows`:
@@ -270,8 +221,9 @@ class exchange {
   /// Throws: `error` invalid_argument if the exchange is in that view already; unsupported with
   /// relay; peer_dead, timed_out, poisoned.
   completed_batches resume(const resume_options& options = {}) {
-    if (relay_) throw error{errc::unsupported, "resume: expected an exchange that does not relay"};
-    return parts_->core.resume(options.lost, deadline_of(options));
+    if (levels_.relay())
+      throw error{errc::unsupported, "resume: expected an exchange that does not relay"};
+    return levels_.parts().core.resume(options.lost, deadline_of(options));
   }
 
   /// Gives the experts other places, between two batches: `physical_to_logical` as in
@@ -286,63 +238,12 @@ class exchange {
                        const replica_choice& replicas,
                        std::optional<deadline> until = std::nullopt);
 
-  /// Returns whether the batch `ticket` is received, and not combined since.
-  [[nodiscard]] bool awaits_combine(moe::ticket ticket) noexcept {
-    return engine().awaits_combine(ticket);
-  }
-
-  /// Returns whether `rank` sent output attachments home (`attached`) in the combine of `ticket`.
-  /// Throws: `error` invalid_argument unless it is combined here and of the latest `in_flight`.
-  [[nodiscard]] bool attached_by(moe::ticket ticket, rank_id rank) {
-    return engine().attached_by(ticket, rank);
-  }
-  /// Returns the attachment that came home beside the output of copy `copy` of this rank's token
-  /// `t`: [output_attachment / sizeof(T)]. Copies are numbered as in `combine`: by slot, or, if
-  /// rank-major, by rank of the token. The copy must have been sent, and `attached_by` be true for
-  /// its rank; otherwise the bytes are those of an earlier batch. Valid as `note`.
-  /// Throws: as `attached_by`.
-  template <class T = std::byte>
-    requires std::is_trivially_copyable_v<T>
-  [[nodiscard]] std::span<const T> returned_attachment(moe::ticket ticket, std::size_t t,
-                                                       std::size_t copy) {
-    return {peerbus::detail::placed<T>(engine().returned_attachment(ticket, t, copy)),
-            config_.output_attachment / sizeof(T)};
-  }
-
  protected:
   /// Does as the public constructor. If `finds_groups`, `relay()` tells groups also with `never`.
   exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec, Layout layout,
            deadline until, bool finds_groups);
 
  private:
-  /// Agrees on the configuration and chooses the levels. Returns the groups, if they are found.
-  detail::near_groups agree(const exchange_config& given, const Layout& layout, deadline until,
-                            bool finds_groups);
-  /// Returns the map of an exchange among `ranks` ranks whose path has such `needs`.
-  static constexpr memory_map map_of(const exchange_config& config, const block_geometry& geometry,
-                                     std::size_t ranks, row_path_memory needs) noexcept {
-    return {config, geometry, ranks, detail::codec_facts::of<Codec>(config.hidden).format, needs};
-  }
-  std::unique_ptr<any_window_over<Transport>> make_window(std::size_t bytes, std::size_t signals,
-                                                          deadline until);
-  /// Makes all parts except the window, and calls `also(parts)`. Collective, as `make_window`.
-  template <class Path, class Also>
-  std::unique_ptr<detail::exchange_parts> make_parts(
-      const exchange_config& config, const block_geometry& geometry, const memory_map& map,
-      std::unique_ptr<any_window> window, store_reason stores_by, deadline until, Also&& also);
-  void make_views(const exchange_config& config, const block_geometry& geometry,
-                  const detail::exchange_parts& parts);
-  /// Makes an exchange that does not relay, by a path for that reach. Collective.
-  template <peer_reach Reach>
-  void make_one_level(const exchange_config& given, const Layout& layout, deadline until);
-  /// Makes the two levels of an exchange that relays. Collective.
-  void make_levels(const exchange_config& given, const Layout& layout,
-                   const detail::near_groups& groups, deadline until)
-    requires partly_direct_transport<Transport>;
-
-  /// Makes `engine` return that of the levels. It tells listeners if there are any.
-  void choose_engine();
-  [[nodiscard]] detail::exchange_engine& engine() const noexcept { return *engine_; }
   template <class Options>
   [[nodiscard]] deadline deadline_of(const Options& options) const noexcept {
     return options.until.value_or(comm_.default_deadline());
@@ -357,31 +258,13 @@ class exchange {
     detail::throw_refusal(operation, number, comm_.rank(), *found);
   }
 
-  /// Drops what the caller may free after construction.
-  static void forget_spans(exchange_config& config) noexcept {
-    config.physical_to_logical = {};
-    config.replicas = {.policy = config.replicas.policy};
-  }
-
   communicator<Transport>& comm_;
-  std::vector<std::uint32_t> experts_of_rank_;  ///< [ranks]; empty if they are dealt out equally
-  exchange_config config_;
   [[no_unique_address]] Codec codec_;
-  relay_choice chosen_;
-  // Shared pointers destroy by a function that `make_levels` gives them, so that no program over a
-  // transport without far ranks contains the relay: it would be reached from this destructor.
-  std::shared_ptr<detail::relay_ranks> ranks_;         ///< null without relay
-  any_window_over<Transport>* window_ = nullptr;       ///< that of `parts_`, of all ranks
-  std::unique_ptr<detail::exchange_parts> parts_;      ///< with relay of the near level
-  std::unique_ptr<detail::exchange_parts> far_;        ///< null without relay
-  std::shared_ptr<detail::relay_engine> relay_;        ///< null without relay
+  levels levels_;
   std::optional<detail::reporting_engine> reporting_;  ///< empty without listeners
-  detail::exchange_engine* engine_ = nullptr;
-  std::vector<views> rows_;               ///< for each batch set
-  std::optional<received_type> arrived_;  ///< written by lane 0, then read by all
+  std::optional<received_type> arrived_;               ///< written by lane 0, then read by all
 };
 
 }  // namespace peerbus::moe
 
-#include <peerbus/moe/exchange.ipp>         // IWYU pragma: keep
-#include <peerbus/moe/exchange_levels.ipp>  // IWYU pragma: keep
+#include <peerbus/moe/exchange.ipp>  // IWYU pragma: keep

@@ -155,4 +155,5 @@ void batch::report(const char* name, Work&& work) {
 #ifndef PEERBUS_COMPILED
 #include <peerbus/collective/detail/batch.ipp>         // IWYU pragma: keep
 #include <peerbus/collective/detail/batch_checks.ipp>  // IWYU pragma: keep
+#include <peerbus/collective/detail/batch_waits.ipp>   // IWYU pragma: keep
 #endif

@@ -13,6 +13,7 @@
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/detail/team_access.hpp>
 #include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/compiled.hpp>
@@ -20,6 +21,10 @@
 #include <peerbus/core/error.hpp>
 
 namespace peerbus::collective::detail {
+
+/// The least number of bytes that lanes divide among themselves. Fewer take less time than it takes
+/// to give a lane its share.
+inline constexpr std::size_t least_shared_bytes = std::size_t{16} << 10U;
 
 /// Returns the deadline by which all lanes of a call must have come.
 deadline lane_deadline(team& on, const call_options& options);
@@ -37,13 +42,13 @@ template <class Body>
 void by_lanes(team& on, std::string_view operation, const char* name, const call_options& options,
               Body&& body) {
   const auto carry_out = [&] {
-    call_rounds::crew(on).carry_out(
+    team_access::crew(on).carry_out(
         options.as, body, [&] { return lane_deadline(on, options); },
         [&](errc code, const std::string& text) { fail_lanes(on, operation, code, text); }, name);
   };
   if (options.as.index == 0) return carry_out();
   // Lane 0 tells of the operation itself.
-  const event_listeners& listeners = call_rounds::communicator(on).members()->listeners();
+  const event_listeners& listeners = team_access::communicator(on).members()->listeners();
   if (!listeners.any()) return carry_out();
   peerbus::detail::reported(listeners,
                             {.kind = event_kind::step, .name = name, .lane = options.as.index},

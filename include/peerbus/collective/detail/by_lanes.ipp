@@ -8,12 +8,12 @@
 namespace peerbus::collective::detail {
 
 PEERBUS_INLINE deadline lane_deadline(team& on, const call_options& options) {
-  return options.until ? *options.until : call_rounds::communicator(on).default_deadline();
+  return options.until ? *options.until : team_access::communicator(on).default_deadline();
 }
 
 PEERBUS_ERROR_PATH void fail_lanes(team& on, std::string_view operation, errc code,
                                    const std::string& text) {
-  call_rounds::communicator(on).fail(code, peerbus::detail::concat(operation, ": ", text));
+  team_access::communicator(on).fail(code, peerbus::detail::concat(operation, ": ", text));
 }
 
 PEERBUS_INLINE void reduce_by_lanes(const call_rounds& in, const request& given,

@@ -31,10 +31,6 @@
 
 namespace peerbus::collective::detail {
 
-/// The least number of bytes that lanes divide among themselves. Fewer take less time than it takes
-/// to give a lane its share.
-inline constexpr std::size_t least_shared_bytes = std::size_t{16} << 10U;
-
 /// One call of a collective operation: the rounds in which ranks publish slices.
 ///
 /// A round is: write `page()`, `put`, `await`, read `slice(...)`. The next round may begin
@@ -56,9 +52,6 @@ class call_rounds {
   call_rounds& operator=(call_rounds&&) = delete;
   ~call_rounds() = default;
 
-  /// Throws what the constructor throws, for operations that fill the team's tables before it.
-  static void require_ready(const team& on, std::string_view operation);
-
   /// Sets the halves apart: until `resume`, `in_slices` does the first half. If that succeeds, the
   /// team accepts no other call until `resume` or `abandon`.
   void pause() noexcept { half_ = half::first; }
@@ -70,56 +63,40 @@ class call_rounds {
   void abandon() noexcept;
 
   ///@{
-  /// Returns the tables of a variable form: the part of its operand that this rank sends to each
-  /// rank, or receives from it. A call fills them before it begins.
-  [[nodiscard]] static std::span<byte_range> sends(team& on) noexcept { return on.pages_->sends(); }
-  [[nodiscard]] static std::span<byte_range> receives(team& on) noexcept {
-    return on.pages_->receives();
-  }
+  /// Returns the tables of a variable form (`team_access`).
   [[nodiscard]] std::span<const byte_range> sends() const noexcept { return pages_.sends(); }
   [[nodiscard]] std::span<const byte_range> receives() const noexcept { return pages_.receives(); }
   ///@}
 
-  /// Returns how ranks read operands in private memory.
-  [[nodiscard]] static const private_reads& reads(const team& on) noexcept { return on.private_; }
-
-  /// Returns the trial of a call, if its algorithm is found by trial: of `all_reduce` and
-  /// `all_reduce_add` alike.
-  [[nodiscard]] static way_trials::running trial_of(team& on, const request& given) noexcept;
   /// Lets the call be part of a trial, by which its algorithm was chosen.
   void take_part(const way_trials::running& trial) noexcept { way_ = trial; }
 
-  /// Returns the algorithm of an `all_reduce`. Ranks whose algorithms differ make different calls.
-  [[nodiscard]] static algorithm algorithm_of_all_reduce(const team& on, const request& given,
-                                                         const short_text<8>& reduction) noexcept;
-  /// Returns the algorithm of a `reduce_scatter`, likewise.
-  [[nodiscard]] static algorithm algorithm_of_reduce_scatter(
-      const team& on, const request& given, const short_text<8>& reduction) noexcept;
-
   ///@{
-  /// Returns the team, the name of the operation, and its deadline if the caller gave one.
+  /// Returns the team, and the name, the deadline if the caller gave one, and the root of the
+  /// operation.
   [[nodiscard]] team& on() const noexcept { return on_; }
   [[nodiscard]] const short_text<16>& operation() const noexcept {
     return check_.header().operation;
   }
   [[nodiscard]] const std::optional<deadline>& until() const noexcept { return until_; }
-  ///@}
-  /// Returns the number of ranks.
-  [[nodiscard]] std::size_t ranks() const noexcept { return pages_.group().size(); }
-  /// Returns the root of an operation with a root.
   [[nodiscard]] rank_id root() const noexcept { return rank_id{check_.header().root}; }
-  /// Returns the rank of the caller.
+  ///@}
+  ///@{
+  /// Returns the number of ranks, the rank of the caller, and the other ranks in the order in which
+  /// operations visit them.
+  [[nodiscard]] std::size_t ranks() const noexcept { return pages_.group().size(); }
   [[nodiscard]] rank_id self() const noexcept { return pages_.group().rank(); }
-  /// Returns the other ranks in the order in which operations visit them.
   [[nodiscard]] std::span<const rank_id> peers() const noexcept { return pages_.group().peers(); }
+  ///@}
   /// Returns what the algorithms of the team depend on.
   [[nodiscard]] const team_shape& shape() const noexcept { return on_.shape_; }
-  /// Returns the largest slice for a peer if a page holds `parts` slices.
+  ///@{
+  /// Returns the bytes of a page, and of the largest slice for a peer if it holds `parts` slices.
+  [[nodiscard]] std::size_t page_bytes() const noexcept { return pages_.map().page_bytes; }
   [[nodiscard]] std::size_t slice_bytes(std::size_t parts) const noexcept {
     return pages_.map().slice_bytes(parts);
   }
-  /// Returns the bytes of a page.
-  [[nodiscard]] std::size_t page_bytes() const noexcept { return pages_.map().page_bytes; }
+  ///@}
   /// Returns the distance between the parts of a page with a row of `in_slices` for each rank.
   /// Short rows lie close together, because a large power of two between them would put all into
   /// the same set of a cache.
@@ -148,19 +125,14 @@ class call_rounds {
   template <class Work>
   void report(const char* name, const request& given, Work&& work);
 
-  /// Returns whether peers access the operands in a window.
+  /// Returns whether peers access the operands in a window, or at least read them where they lie,
+  /// in a window or in private memory.
   [[nodiscard]] bool is_in_window() const noexcept { return is_in_window_; }
-  /// Returns whether they read them where they lie, in a window or in private memory.
   [[nodiscard]] bool reads_operands() const noexcept { return is_in_window_ || is_private_; }
   /// Chooses whether operands that ranks have offered are read in private memory. The largest row
   /// of all ranks has `bytes` bytes.
   void choose_way(std::size_t bytes) noexcept;
-  /// Returns the communicator of a team.
-  [[nodiscard]] static rank_group& communicator(team& on) noexcept {
-    return on.pages_->communicator();
-  }
   /// Returns the lanes that carry out operations of the team.
-  [[nodiscard]] static peerbus::detail::lane_pool& crew(team& on) noexcept { return on.crew_; }
   [[nodiscard]] peerbus::detail::lane_pool& crew() const noexcept { return on_.crew_; }
   /// Does `copy_bytes` by all lanes, if there are several and it is worth it.
   void copy(std::byte* target, const std::byte* source, std::size_t bytes) const noexcept;
@@ -244,10 +216,8 @@ class call_rounds {
   [[nodiscard]] std::byte* operand(rank_id rank) const noexcept {
     return pages_.operands()[rank.index()];
   }
-  /// Returns `sources()` and, behind them, room for one pointer more.
-  [[nodiscard]] static auto sources_and_residual(team& on) noexcept { return on.pages_->sources(); }
   /// Returns room for a pointer per rank.
-  [[nodiscard]] auto sources() noexcept { return sources_and_residual(on_).first(ranks()); }
+  [[nodiscard]] auto sources() noexcept { return pages_.sources().first(ranks()); }
 
  private:
   /// The part of a call that `in_slices` does: all of it, up to the first page, or the rest.
@@ -272,7 +242,6 @@ class call_rounds {
     return on_.pending_ && on_.calls_ == check_.number();
   }
   [[noreturn]] static void throw_given_up(std::string_view operation);
-  [[noreturn]] static void throw_pending(const team& on, std::string_view operation);
   /// Notes where peers' operands lie in the window, which their notices say.
   void find_operands() noexcept;
   /// Meets the other ranks after reads in private memory. Returns whether all ranks have read all.

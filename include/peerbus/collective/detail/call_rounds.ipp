@@ -5,7 +5,9 @@
 #include <utility>
 
 #include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/call_rounds.hpp>
+#include <peerbus/collective/detail/team_access.hpp>
 #include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/copy.hpp>
 #include <peerbus/core/lane.hpp>
@@ -38,7 +40,7 @@ PEERBUS_INLINE call_rounds::call_rounds(team& on, const call_header& header, con
       header.count * header.element.bytes >= on.options().window_bytes.value_or(0);
   is_in_window_ = header.is_in_window() && is_large;
   offers_ = header.place == operand_place::private_memory;
-  require_ready(on, header.operation.view());
+  team_access::require_ready(on, header.operation.view());
   if (options.as.count != on.crew_.lanes()) throw_lanes(options.as);
   is_private_ = offers_;  // A variable form chooses when it knows the sizes.
   if (offers_ && !kind_.varies) choose_way(header.count * header.element.bytes);
@@ -46,11 +48,6 @@ PEERBUS_INLINE call_rounds::call_rounds(team& on, const call_header& header, con
   if (objection.empty() && input_in_.window != nullptr && input_in_.bus != on.windows_from_)
     objection = "an input in a window of another communicator than that of the team";
   on_.objection_ = std::move(objection);
-}
-
-PEERBUS_INLINE void call_rounds::require_ready(const team& on, std::string_view operation) {
-  on.pages_->communicator().require_healthy(operation, on.view_);
-  if (on.pending_) throw_pending(on, operation);
 }
 
 PEERBUS_INLINE void call_rounds::end_first_half() {
@@ -219,12 +216,6 @@ PEERBUS_ERROR_PATH void call_rounds::put_refusal(errc code, std::string_view obj
 PEERBUS_ERROR_PATH void call_rounds::throw_objection() {
   throw error{errc::invalid_argument,
               peerbus::detail::concat(check_.title(), " was given ", on_.objection_)};
-}
-
-PEERBUS_ERROR_PATH void call_rounds::throw_pending(const team& on, std::string_view operation) {
-  throw error{errc::invalid_argument,
-              peerbus::detail::concat(operation, " was called while ", on.pending_->view(),
-                                      " (collective call ", on.calls_, ") is not finished")};
 }
 
 PEERBUS_ERROR_PATH void call_rounds::throw_given_up(std::string_view operation) {

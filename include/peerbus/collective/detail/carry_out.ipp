@@ -19,6 +19,7 @@
 #include <peerbus/collective/detail/pattern.hpp>
 #include <peerbus/collective/detail/private_reads.hpp>
 #include <peerbus/collective/detail/sum_with_residual.hpp>
+#include <peerbus/collective/detail/team_access.hpp>
 #include <peerbus/collective/detail/two_level_gather.hpp>
 #include <peerbus/collective/detail/two_shots.hpp>
 #include <peerbus/collective/detail/way_trials.hpp>
@@ -43,10 +44,10 @@ PEERBUS_INLINE algorithm algorithm_for(team& on, const request& asked,
       return on.algorithm_of(choice_of::all_gather, asked.input.size());
     case operation_kind::all_reduce:
     case operation_kind::all_reduce_add:
-      return if_it_fits(call_rounds::algorithm_of_all_reduce(on, asked, reduce.name()),
+      return if_it_fits(team_access::algorithm_of_all_reduce(on, asked, reduce.name()),
                         choice_of::all_reduce);
     case operation_kind::reduce_scatter:
-      return if_it_fits(call_rounds::algorithm_of_reduce_scatter(on, asked, reduce.name()),
+      return if_it_fits(team_access::algorithm_of_reduce_scatter(on, asked, reduce.name()),
                         choice_of::reduce_scatter);
     default: return algorithm::one_shot;
   }
@@ -103,7 +104,7 @@ PEERBUS_INLINE std::string object_to_request(team& on, const request& asked) {
   }
   if (kind.has_root() && asked.root.index() >= on.size()) return wrong_root(on, asked.root);
   if (kind.varies)
-    return object_to_parts(call_rounds::sends(on), call_rounds::receives(on), on.rank(), asked);
+    return object_to_parts(team_access::sends(on), team_access::receives(on), on.rank(), asked);
   const bool gives = kind.gives(on.rank() == asked.root);
   const bool takes = kind.takes(on.rank() == asked.root);
   if (!sizes_fit(kind, asked, on.size(), gives, takes))
@@ -122,7 +123,7 @@ PEERBUS_INLINE operand_place place_outside_windows(const team& on, const request
   const pattern& kind = pattern_of(asked.what);
   const std::size_t row = kind.varies ? ~std::size_t{0} : block_bytes(kind, asked, on.size());
   const bool is_read = by == algorithm::one_shot && on.shape().access == page_access::loads &&
-                       call_rounds::reads(on).are_offered(kind, row);
+                       team_access::reads(on).are_offered(kind, row);
   return is_read ? operand_place::private_memory : operand_place::memory;
 }
 
@@ -144,9 +145,9 @@ PEERBUS_INLINE operand_place place_for(const team& on, const request& asked,
 PEERBUS_INLINE operation begin(team& on, const request& asked, const reducer& reduce,
                                const call_options& options) {
   const pattern& kind = pattern_of(asked.what);
-  if (kind.varies) call_rounds::require_ready(on, kind.name);
+  if (kind.varies) team_access::require_ready(on, kind.name);
   std::string objection = object_to_request(on, asked);
-  const way_trials::running trial = call_rounds::trial_of(on, asked);
+  const way_trials::running trial = team_access::trial_of(on, asked);
   const algorithm by =
       trial.counts ? algorithm_of_way(trial.way) : algorithm_for(on, asked, reduce);
   const std::uint64_t count =

@@ -23,7 +23,7 @@ enum class page_layout {
 
 /// One call of a variable form, in which the sizes of parts differ between pairs of ranks.
 ///
-/// The tables `call_rounds::sends` and `call_rounds::receives` say what this rank sends and
+/// The tables `team_access::sends` and `team_access::receives` say what this rank sends and
 /// receives. In a first round each rank tells each peer how much it will send it, and all of them
 /// how many slices the call takes. A rank that expects another size refuses the call in the second
 /// round, which is the first one with data. The first half of a call ends when this rank has told

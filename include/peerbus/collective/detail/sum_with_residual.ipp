@@ -6,6 +6,7 @@
 
 #include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/sum_with_residual.hpp>
+#include <peerbus/collective/detail/team_access.hpp>
 
 namespace peerbus::collective::detail {
 
@@ -14,7 +15,7 @@ PEERBUS_INLINE sum_with_residual::sum_with_residual(team& on, const reducer& sum
     : add{sum},
       input{given.input.data()},
       residual{given.residual->data()},
-      sources{call_rounds::sources_and_residual(on)},
+      sources{team_access::sources(on)},
       self{on.rank()} {}
 
 PEERBUS_INLINE void sum_with_residual::combine(const void* callable, std::byte* out,

@@ -291,8 +291,9 @@ class exchange_core final : public exchange_engine {
 }  // namespace peerbus::moe::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/engine/exchange_core.ipp>    // IWYU pragma: keep
-#include <peerbus/moe/engine/install_experts.ipp>  // IWYU pragma: keep
-#include <peerbus/moe/engine/late_weights.ipp>     // IWYU pragma: keep
-#include <peerbus/moe/engine/resume.ipp>           // IWYU pragma: keep
+#include <peerbus/moe/engine/exchange_core.ipp>          // IWYU pragma: keep
+#include <peerbus/moe/engine/exchange_core_combine.ipp>  // IWYU pragma: keep
+#include <peerbus/moe/engine/install_experts.ipp>        // IWYU pragma: keep
+#include <peerbus/moe/engine/late_weights.ipp>           // IWYU pragma: keep
+#include <peerbus/moe/engine/resume.ipp>                 // IWYU pragma: keep
 #endif

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,10 +15,10 @@
 #include <peerbus/compat/deep_ep/detail/call_statement.hpp>
 #include <peerbus/compat/deep_ep/detail/started_calls.hpp>
 #include <peerbus/compat/deep_ep/detail/statement_board.hpp>
+#include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/core/text.hpp>
 #include <peerbus/moe/wait_watch.hpp>
 #include <peerbus/transport/concept.hpp>
 
@@ -65,14 +62,7 @@ class call_agreement final : public moe::wait_watch {
   }
   /// Goes on in the present view of the group. What ranks have stated of earlier calls is over, and
   /// calls that follow have higher numbers. Operations that go on are begun again.
-  void resume() noexcept {
-    board_.resume();
-    calls_ = board_.group().view().number() << 32U;
-    latest_.reset();
-    growth_ = {};
-    started_ = {};
-    refusals_.clear();
-  }
+  void resume() noexcept;
 
   /// Counts the next collective call.
   void begin() noexcept { ++calls_; }
@@ -86,16 +76,7 @@ class call_agreement final : public moe::wait_watch {
   /// Throws, on all ranks: `error` mismatch if keys differ, refused if a rank refuses its own
   /// arguments.
   std::uint64_t agree(const call_key& key, bool has_channel, const std::optional<deadline>& until,
-                      std::uint64_t room = 0) {
-    if (has_channel && latest_ == key) return room;
-    call_statement own = statement(calls_);
-    own.key = key;
-    own.room = room;
-    const outcome settled = settle(own, until.value_or(default_deadline()));
-    if (settled.refused) throw error{*settled.refused};
-    latest_ = key;
-    return settled.room;
-  }
+                      std::uint64_t room = 0);
   /// Returns the room that a channel needs for the current call, if the ranks have refused what
   /// this rank had begun only because its channel is too small for another rank.
   [[nodiscard]] std::optional<std::uint64_t> take_growth() noexcept {
@@ -115,14 +96,7 @@ class call_agreement final : public moe::wait_watch {
   }
   /// Makes all ranks refuse the current call, which this rank has not carried out, because of
   /// `why`.
-  void refuse(const error& why, const std::optional<deadline>& until) {
-    const deadline end = until.value_or(default_deadline());
-    // The ranks may have refused it while this rank prepared the operation that it had noted.
-    if (auto known = take_known(calls_)) return refuse_noted(std::move(*known), end);
-    call_statement own = statement(calls_);
-    own.refuse(why);
-    static_cast<void>(settle(own, end));
-  }
+  void refuse(const error& why, const std::optional<deadline>& until);
   /// Notes that the current call begins `operation`. Returns the number of the call.
   std::uint64_t started(started_operation operation) noexcept {
     operation.call = calls_;
@@ -148,30 +122,11 @@ class call_agreement final : public moe::wait_watch {
   /// Returns the error of `call` if ranks have refused it after this rank had begun it. Completes
   /// what this rank has refused of it.
   [[nodiscard]] std::optional<error> take_refusal(std::uint64_t call,
-                                                  const std::optional<deadline>& until) {
-    auto found = take_known(call);
-    if (!found) return std::nullopt;
-    finish(found->operations, until.value_or(default_deadline()));
-    return std::move(found->why);
-  }
+                                                  const std::optional<deadline>& until);
 
   /// Joins the statements of other ranks about a call that this rank has begun. Begins a round of
   /// statements if another rank has begun another operation for such a call.
-  void look(deadline until) override {
-    std::optional<std::uint64_t> call;
-    for (const rank_id peer : board_.group().peers())
-      if (const auto statement = board_.next(peer))
-        call = std::min(call.value_or(statement->call), statement->call);
-    if (!call) call = started_.poll(board_);
-    if (!call || *call > calls_) return;
-    const outcome settled = exchange(statement(*call), until);
-    started_.decided(settled.call);
-    if (settled.refused) {
-      keep(settled, refuse_begun(settled.call, started_.of(settled.call), until));
-    } else if (settled.room != 0) {
-      growth_ = {++calls_, settled.room};
-    }
-  }
+  void look(deadline until) override;
 
  private:
   using operations = std::vector<started_operation>;
@@ -190,14 +145,7 @@ class call_agreement final : public moe::wait_watch {
   };
 
   /// Returns the refusal of `call` and forgets it, if there is one.
-  [[nodiscard]] std::optional<refusal> take_known(std::uint64_t call) {
-    const auto found = std::find_if(refusals_.begin(), refusals_.end(),
-                                    [&](const auto& known) { return known.call == call; });
-    if (found == refusals_.end()) return std::nullopt;
-    refusal taken = std::move(*found);
-    refusals_.erase(found);
-    return taken;
-  }
+  [[nodiscard]] std::optional<refusal> take_known(std::uint64_t call);
   [[nodiscard]] deadline default_deadline() const noexcept {
     return board_.group().default_deadline();
   }
@@ -210,41 +158,13 @@ class call_agreement final : public moe::wait_watch {
 
   /// Settles a call that this rank has not carried out. If other ranks have begun it, what they
   /// have begun is refused: the call is refused, or its channel is too small for this rank.
-  [[nodiscard]] outcome settle(const call_statement& own, deadline until) {
-    for (;;) {
-      outcome settled = exchange(own, until);
-      if (settled.call != own.call) {  // An earlier call, which this rank carries out.
-        if (settled.refused)
-          keep(settled, refuse_begun(settled.call, started_.of(settled.call), until));
-        continue;
-      }
-      if (settled.refused) latest_.reset();
-      const operations refused = refuse_begun(settled.call, {}, until);
-      finish(refused, until);
-      if (!settled.refused && !refused.empty() && settled.room != 0) ++calls_;
-      return settled;
-    }
-  }
+  [[nodiscard]] outcome settle(const call_statement& own, deadline until);
   /// Refuses what ranks have begun for `call`, in an order that all ranks share, and returns it.
   /// Leaves out `own`, which this rank carries out.
-  operations refuse_begun(std::uint64_t call, const started_operation& own, deadline until) {
-    operations refused;
-    for (const rank_id rank : board_.group().view().members()) {
-      const auto begun = board_.latest(rank).started_for(call);
-      if (begun.what != started_operation::kind::none && begun != own &&
-          std::find(refused.begin(), refused.end(), begun) == refused.end())
-        refused.push_back(begun);
-    }
-    for (const started_operation& begun : refused) channels_.refuse(begun, until);
-    return refused;
-  }
+  operations refuse_begun(std::uint64_t call, const started_operation& own, deadline until);
   /// Refuses the operation that this rank has noted for the current call, which the ranks have
   /// refused.
-  void refuse_noted(refusal known, deadline until) {
-    channels_.refuse(started_.of(calls_), until);
-    known.operations.push_back(started_.of(calls_));
-    finish(known.operations, until);
-  }
+  void refuse_noted(refusal known, deadline until);
   void finish(const operations& refused, deadline until) {
     for (const started_operation& begun : refused) channels_.finish_refusal(begun, until);
   }
@@ -255,48 +175,10 @@ class call_agreement final : public moe::wait_watch {
 
   /// Tells all ranks `own`, waits for the statements of all and decides. All ranks get the same
   /// outcome.
-  outcome exchange(const call_statement& own, deadline until) {
-    board_.exchange(own, until);
-    rank_group& group = board_.group();
-    std::uint64_t first = own.call;
-    for (const rank_id rank : group.view().members())
-      first = std::min(first, board_.latest(rank).call);
-    std::uint64_t room = 0;
-    for (const rank_id rank : group.view().members()) {
-      const auto entry = board_.latest(rank);
-      if (entry.call == first) room = std::max(room, entry.room);
-      if (entry.call != first && !entry.remembers(first))
-        group.fail(errc::mismatch,
-                   peerbus::detail::concat(names_.dispatch, ": ranks differ in a call after which ",
-                                           rank, " has made ", entry.call - first,
-                                           " more, expected hooks to be called before that"));
-    }
-    return {first, error_of(first), room};
-  }
+  outcome exchange(const call_statement& own, deadline until);
 
   /// Returns the error of `call`, if the statements of this round refuse it.
-  [[nodiscard]] std::optional<error> error_of(std::uint64_t call) const {
-    std::optional<call_key> first_key;
-    started_operation first_begun;
-    std::optional<error> found;
-    for (const rank_id rank : board_.group().view().members()) {
-      const call_statement entry = board_.latest(rank);
-      if (entry.call == call && entry.objection != errc::ok)
-        return error{errc::refused,
-                     peerbus::detail::concat("the call did not happen, because ", rank,
-                                             " was given bad arguments: ", entry.refusal())};
-      const auto begun = entry.started_for(call);
-      const call_key key =
-          begun.what == started_operation::kind::none ? entry.key : channels_.key_of(begun);
-      if (!first_key) {
-        first_key = key;
-        first_begun = begun;
-      }
-      if (!found) found = detail::difference(names_.dispatch, parts_, *first_key, key, rank);
-      if (!found) found = detail::difference(names_, first_begun, begun, rank);
-    }
-    return found;
-  }
+  [[nodiscard]] std::optional<error> error_of(std::uint64_t call) const;
 
   call_names names_;
   key_parts parts_;
@@ -311,3 +193,7 @@ class call_agreement final : public moe::wait_watch {
 };
 
 }  // namespace peerbus::deep_ep::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/compat/deep_ep/detail/call_agreement.ipp>  // IWYU pragma: keep
+#endif

@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include <peerbus/compat/deep_ep/argument.hpp>
@@ -18,6 +19,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/mapping.hpp>
+#include <peerbus/moe/layout.hpp>
 
 namespace peerbus::deep_ep::detail {
 
@@ -128,6 +130,17 @@ struct low_latency_arrays {
   static std::unique_ptr<T[]> uninitialised(std::size_t count) {
     return std::make_unique_for_overwrite<T[]>(count);
   }
+};
+
+/// The `Mode` of `channel` for low-latency calls: a row per (token, expert), with room for all rows
+/// that may arrive.
+struct low_latency_mode {
+  using calls = low_latency_channel;
+  using layout = moe::padded;
+  using arrays = low_latency_arrays;
+  static constexpr std::string_view prefix = "low_latency_";
+  static constexpr std::string_view kept = "the arrays of low-latency calls";
+  static constexpr bool weights_return = false;
 };
 
 }  // namespace peerbus::deep_ep::detail

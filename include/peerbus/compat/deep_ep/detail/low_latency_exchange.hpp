@@ -25,21 +25,9 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/layout.hpp>
 #include <peerbus/transport/concept.hpp>
 
 namespace peerbus::deep_ep::detail {
-
-/// The `Mode` of `channel` for low-latency calls: a row per (token, expert), with room for all rows
-/// that may arrive.
-struct low_latency_mode {
-  using calls = low_latency_channel;
-  using layout = moe::padded;
-  using arrays = low_latency_arrays;
-  static constexpr std::string_view prefix = "low_latency_";
-  static constexpr std::string_view kept = "the arrays of low-latency calls";
-  static constexpr bool weights_return = false;
-};
 
 /// The channel of low-latency calls: an exchange of the padded layout.
 template <transport Transport, token_codec Codec>

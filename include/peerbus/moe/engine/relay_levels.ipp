@@ -7,18 +7,18 @@
 
 #include <peerbus/communicator/subset_window.hpp>
 #include <peerbus/moe/control/control_messages.hpp>
+#include <peerbus/moe/engine/exchange_levels.hpp>
 #include <peerbus/moe/engine/set_up.hpp>
-#include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/path/direct_row_path.hpp>
 #include <peerbus/moe/path/mixed_row_path.hpp>
 
-namespace peerbus::moe {
+namespace peerbus::moe::detail {
 
 template <transport Transport, token_codec Codec, row_layout Layout>
-void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& given,
-                                                     const Layout& layout,
-                                                     const detail::near_groups& groups,
-                                                     deadline until)
+void exchange_levels<Transport, Codec, Layout>::make_two_levels(const exchange_config& given,
+                                                                const Layout& layout,
+                                                                const near_groups& groups,
+                                                                deadline until)
   requires partly_direct_transport<Transport>
 {
   using far_path = mixed_row_path<Codec>;
@@ -27,25 +27,25 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
   far_needs.sums_are_f32 = config_.relay_sums == relay_sums::f32;
   constexpr row_path_memory near_needs{.outputs_may_be_home = false, .hands_on = true};
   ranks_ = comm_.on_all_ranks("the levels of an exchange", until, [&] {
-    return std::make_shared<detail::relay_ranks>(comm_, comm_.bus().boot(), config_, groups,
-                                                 layout_by_rank<Layout>);
+    return std::make_shared<relay_ranks>(comm_, comm_.bus().boot(), config_, groups,
+                                         layout_by_rank<Layout>);
   });
-  const std::size_t per_core = detail::ranks_per_core(comm_.bus().boot());
+  const std::size_t per_core = ranks_per_core(comm_.bus().boot());
   const auto far_of = [&](std::size_t members) {
     exchange_config far = ranks_->configs(config_, groups, members, groups.own_group).far;
-    far.stream_from = detail::stream_from(given, members, per_core);
+    far.stream_from = stream_from(given, members, per_core);
     return far;
   };
   const auto near_of = [&](std::size_t number) {
     exchange_config near = ranks_->configs(config_, groups, 1, number).near;
     const std::size_t members = groups.groups[number].size();
-    near.stream_from = detail::stream_from(given, members, per_core);
+    near.stream_from = stream_from(given, members, per_core);
     if constexpr (automatic_layout<Layout>) {
       near.protocol = given.protocol;
       near.costs = given.costs;
-      near.protocol = detail::chosen_protocol(
-          near, detail::full_dispatch(near, detail::codec_facts::of<Codec>(near.hidden), "direct",
-                                      members, layout.geometry(near, members).copies_per_token));
+      near.protocol = chosen_protocol(
+          near, full_dispatch(near, codec_facts::of<Codec>(near.hidden), "direct", members,
+                              layout.geometry(near, members).copies_per_token));
       near.costs = nullptr;
     }
     return near;
@@ -59,7 +59,7 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
     for (std::size_t i = 0; i < count; ++i) {
       const auto [map, members] = map_of_part(i);
       bytes = std::max(bytes, map.total);
-      signals = std::max(signals, detail::control_messages::signals(map, members));
+      signals = std::max(signals, control_messages::signals(map, members));
     }
     return make_window(bytes, signals, until);
   };
@@ -89,7 +89,7 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
   far_ = make_parts<far_path>(
       far, rank_major{}.geometry(far, ranks_->far.size()), far_map(ranks_->far.size()),
       std::make_unique<peerbus::detail::subset_window>(ranks_->far, std::move(far_window)),
-      stores_by, until, [&](detail::exchange_parts& parts) {
+      stores_by, until, [&](exchange_parts& parts) {
         parts.batches.router().install(ranks_->far_router(far, ranks_->router));
       });
   const exchange_config near = near_of(groups.own_group);
@@ -97,17 +97,16 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
   parts_ = make_parts<near_path>(
       near, near_geometry, near_map(groups.own_group),
       std::make_unique<peerbus::detail::subset_window>(ranks_->near, std::move(near_window)),
-      stores_by, until, [&](detail::exchange_parts& parts) {
+      stores_by, until, [&](exchange_parts& parts) {
         make_views(near, near_geometry, parts);
         parts.batches.router().map().rename(ranks_->near_experts(ranks_->router.map()));
         parts.batches.hand_on(comm_.size(), config_.max_tokens);
-        relay_ = std::make_shared<detail::relay_engine>(
-            this, comm_, config_, groups, *ranks_,
-            detail::relay_engine::level{ranks_->far, *far_, ranks_->far_physical},
-            detail::relay_engine::level{ranks_->near, parts,
-                                        ranks_->experts[groups.own_group].held});
+        relay_ = std::make_shared<relay_engine>(
+            exchange_, comm_, config_, groups, *ranks_,
+            relay_engine::level{ranks_->far, *far_, ranks_->far_physical},
+            relay_engine::level{ranks_->near, parts, ranks_->experts[groups.own_group].held});
       });
   config_.protocol = near.protocol;
 }
 
-}  // namespace peerbus::moe
+}  // namespace peerbus::moe::detail
