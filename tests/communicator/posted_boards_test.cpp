@@ -174,8 +174,8 @@ std::vector<std::unique_ptr<participant>> participants_of(post_office& office) {
 
 TEST_CASE("what ranks that end while they post have given, all others get or none") {
   constexpr std::size_t n = 4;
-  // Ranks 2 and 3 end in their second gather, whose gifts reach only those of the bits; rank 3 only
-  // once it may know of the end of rank 2.
+  // Ranks 2 and 3 end in their second gather, whose contributions reach only those of the bits;
+  // rank 3 only once it may know of the end of rank 2.
   for (std::size_t of_2 = 0; of_2 < 16; ++of_2)
     for (std::size_t of_3 = 0; of_3 < 8; ++of_3) {
       CAPTURE(of_2);
@@ -207,7 +207,7 @@ TEST_CASE("what ranks that end while they post have given, all others get or non
       for (auto& thread : threads) thread.join();
       CHECK(codes[0] == codes[1]);
       CHECK((codes[0] == errc::ok || codes[0] == errc::peer_dead));
-      // Whoever has a gift tells it, if it lives.
+      // Whoever has a contribution tells it, if it lives.
       const bool has_both = (of_2 & 3U) != 0 && (of_3 & 3U) != 0;
       if (has_both) CHECK(codes[0] == errc::ok);
       if (of_3 == 0) CHECK(codes[0] == errc::peer_dead);
@@ -220,8 +220,8 @@ TEST_CASE("what ranks that end while they post have given, all others get or non
 
 TEST_CASE("who has all and leaves has told the others before") {
   constexpr std::size_t n = 4;
-  // Of those that get the gift of rank 3, the first leaves before rank 3 ends, and before the
-  // others look at anything.
+  // Of those that get the contribution of rank 3, the first leaves before rank 3 ends, and before
+  // the others look at anything.
   for (std::size_t of_3 = 0; of_3 < 8; ++of_3) {
     CAPTURE(of_3);
     post_office office{n};
@@ -358,7 +358,7 @@ TEST_CASE("ranks that are vouched to be gone are not doubted") {
   CHECK(me.agreement.agree(me.view, patience(), patience(), others).members().size() == 1);
 }
 
-TEST_CASE("both gifts that another rank may lack are told") {
+TEST_CASE("both contributions that another rank may lack are told") {
   constexpr std::size_t n = 3;
   post_office office{n};
   const auto all = participants_of(office);
@@ -370,7 +370,7 @@ TEST_CASE("both gifts that another rank may lack are told") {
     threads.emplace_back([&, rank] {
       participant& me = *all[rank];
       for (std::size_t round = 0; round < 4; ++round) {
-        // The last two gifts of rank 2 reach rank 0 alone.
+        // The last two contributions of rank 2 reach rank 0 alone.
         if (rank == 2 && round == 2) me.box->limit(0b001);
         const bool is_last = rank == 2 && round == 3;
         std::string letters;
@@ -392,14 +392,14 @@ TEST_CASE("who has left without the news of an end is not waited for") {
   post_office office{n};
   const auto all = participants_of(office);
   std::string got;
-  // Rank 2 ends without a gift, which rank 1 learns, and rank 0 never.
+  // Rank 2 ends without a contribution, which rank 1 learns, and rank 0 never.
   CHECK(all[0]->gather(0, deadline::after({}), got) == errc::timed_out);
   all[0]->boards.reset();
   office.send(1, {rank_id{2}, std::nullopt});
   CHECK(all[1]->gather(0, patience(), got) == errc::peer_dead);
 }
 
-TEST_CASE("a gift is told once, with its size, and only to ranks that may lack it") {
+TEST_CASE("a contribution is told once, with its size, and only to ranks that may lack it") {
   constexpr std::size_t n = 4;
   post_office office{n};
   const auto all = participants_of(office);
@@ -444,10 +444,10 @@ TEST_CASE("what another tells ends the wait for those that have told nothing") {
   post_office office{n};
   const auto all = participants_of(office);
   std::string got;
-  all[3]->box->limit(0b0001);  // Its gift reaches rank 0 alone.
+  all[3]->box->limit(0b0001);  // Its contribution reaches rank 0 alone.
   for (const std::size_t rank : {3U, 0U, 2U})
     static_cast<void>(all[rank]->gather(0, deadline::after({}), got));
-  // Rank 1 has all but that gift, so that it learns of the end as it waits for it.
+  // Rank 1 has all but that contribution, so that it learns of the end as it waits for it.
   static_cast<void>(all[1]->members->state(rank_id{3}));
   office.send(1, {rank_id{3}, std::nullopt});
   errc code = errc::ok;
@@ -491,12 +491,12 @@ TEST_CASE("messages that do not belong to a board are dropped") {
   post(1, 1, 7, 0, 17);    // Too many bits.
   post(1, 1, 7, 0, 8);     // Too few.
   post(1, 1, 7, 0, 0);     // None.
-  post(2, 1, 7, 0, 1025);  // Too long a gift.
+  post(2, 1, 7, 0, 1025);  // Too long a contribution.
   post(3, 1, 7, 3, 8);     // Of no rank.
   post(3, 1, 7, 0, 8);     // Of the reader itself.
   post(4, 0, 0, 3, 0);     // Of no rank.
   post(6, 1, 7, 0, 8);     // Of no kind.
-  post(2, 2, 7, 0, 8);     // Not the next gift.
+  post(2, 2, 7, 0, 8);     // Not the next contribution.
   post(3, 2, 7, 2, 8);
   post(3, ~std::uint64_t{0}, 7, 2, 8);
   post(3, (std::uint64_t{3} << 32) + 1, 7, 2, 8);  // Of no view that three ranks can have.

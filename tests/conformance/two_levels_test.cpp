@@ -26,6 +26,8 @@
 #include "support/repetitions.hpp"
 #include "support/two_level_check.hpp"
 
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // Of `two_level_exchange`.
+
 namespace two_levels_test {
 
 // Tokens that cross once for each group, against an oracle of their own.

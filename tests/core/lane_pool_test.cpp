@@ -36,14 +36,14 @@ constexpr auto impatient = [] { return deadline::after(std::chrono::milliseconds
 
 /// Carries out `operation` by `lanes` lanes.
 template <class Operation>
-void carry_out(lane_pool& crew, std::size_t lanes, Operation operation) {
-  test::on_lanes(lanes, [&](lane as) { crew.carry_out(as, operation, patient, unfit); });
+void carry_out(lane_pool& pool, std::size_t lanes, Operation operation) {
+  test::on_lanes(lanes, [&](lane as) { pool.carry_out(as, operation, patient, unfit); });
 }
 
 /// How often each of `items` items is done, and by how many lanes.
 struct tally {
   explicit tally(std::size_t items) : done(items) {}
-  std::vector<std::uint32_t> done;  // Plain memory: only the crew orders it.
+  std::vector<std::uint32_t> done;  // Plain memory: only the pool orders it.
   std::atomic<std::uint64_t> lanes{0};
   std::atomic<std::size_t> misplaced{0};
 
@@ -57,7 +57,7 @@ struct tally {
 }  // namespace
 
 TEST_CASE("each item is done once, in whole granules, by no more lanes than asked for") {
-  lane_pool crew;
+  lane_pool pool;
   for (const std::size_t lanes : {1U, 2U, 3U, 5U})
     for (const std::size_t items : {0U, 1U, 63U, 64U, 65U, 1000U})
       for (const std::size_t granule : {1U, 64U})
@@ -67,17 +67,17 @@ TEST_CASE("each item is done once, in whole granules, by no more lanes than aske
           CAPTURE(granule);
           CAPTURE(most);
           tally found{items};
-          carry_out(crew, lanes, [&] {
-            CHECK(crew.lanes() == lanes);
+          carry_out(pool, lanes, [&] {
+            CHECK(pool.lanes() == lanes);
             for (int round = 0; round < 3; ++round)
-              crew.share(
+              pool.share(
                   items, granule,
                   [&](std::size_t index, std::size_t begin, std::size_t end) {
                     found.note(index, begin, end, granule);
                   },
                   most);
           });
-          CHECK(crew.lanes() == 1);
+          CHECK(pool.lanes() == 1);
           CHECK(found.misplaced == 0);
           CHECK(found.done == std::vector<std::uint32_t>(items, 3));
           // One lane takes all items, even if there are none.
@@ -91,14 +91,14 @@ TEST_CASE("lane 0 sees what lanes wrote, and lanes see what it wrote before") {
   for (const std::size_t lanes : {2U, 3U, 7U}) {
     CAPTURE(lanes);
     const std::size_t rounds = 6000 / lanes;
-    lane_pool crew;
+    lane_pool pool;
     std::vector<std::uint64_t> values(10 * lanes);
     std::uint64_t given = 0;
     std::uint64_t wrong = 0;
-    carry_out(crew, lanes, [&] {
+    carry_out(pool, lanes, [&] {
       for (std::size_t round = 1; round <= rounds; ++round) {
         given = round;
-        crew.share(values.size(), 1, [&](std::size_t, std::size_t begin, std::size_t end) {
+        pool.share(values.size(), 1, [&](std::size_t, std::size_t begin, std::size_t end) {
           for (std::size_t i = begin; i < end; ++i) values[i] += given;
         });
         for (const std::uint64_t value : values)
@@ -110,24 +110,24 @@ TEST_CASE("lane 0 sees what lanes wrote, and lanes see what it wrote before") {
 }
 
 TEST_CASE("the number of lanes may change, and operations need not share") {
-  lane_pool crew;
+  lane_pool pool;
   std::size_t operations = 0;
   for (std::size_t round = 0; round < 60; ++round)
-    carry_out(crew, round % 4 + 1, [&] { ++operations; });
+    carry_out(pool, round % 4 + 1, [&] { ++operations; });
   CHECK(operations == 60);
 }
 
-TEST_CASE("all lanes throw what an operation throws, and the crew remains usable") {
-  lane_pool crew;
+TEST_CASE("all lanes throw what an operation throws, and the pool remains usable") {
+  lane_pool pool;
   std::vector<std::string> thrown(3);
   std::vector<std::exception_ptr> others(3);
   for (const bool is_error : {true, false})
     test::on_lanes(3, [&](lane as) {
       try {
-        crew.carry_out(
+        pool.carry_out(
             as,
             [&] {
-              crew.share(3, 1, [](std::size_t, std::size_t, std::size_t) {});
+              pool.share(3, 1, [](std::size_t, std::size_t, std::size_t) {});
               if (is_error) throw error{errc::refused, "no"};
               throw std::out_of_range{"far"};
             },
@@ -144,8 +144,8 @@ TEST_CASE("all lanes throw what an operation throws, and the crew remains usable
     CHECK_THROWS_AS(std::rethrow_exception(problem), std::out_of_range);
   }
   tally found{9};
-  carry_out(crew, 3, [&] {
-    crew.share(9, 1, [&](std::size_t index, std::size_t begin, std::size_t end) {
+  carry_out(pool, 3, [&] {
+    pool.share(9, 1, [&](std::size_t index, std::size_t begin, std::size_t end) {
       found.note(index, begin, end, 1);
     });
   });
@@ -154,13 +154,13 @@ TEST_CASE("all lanes throw what an operation throws, and the crew remains usable
 
 TEST_CASE("a lane that does not come is named, and nothing is carried out") {
   for (const std::size_t missing : {0U, 1U, 2U}) {
-    lane_pool crew;
+    lane_pool pool;
     std::vector<std::string> thrown(3);
     std::atomic<bool> is_carried_out = false;
     test::on_lanes(3, [&](lane as) {
       if (as.index == missing) return;
       try {
-        crew.carry_out(as, [&] { is_carried_out = true; }, impatient, unfit);
+        pool.carry_out(as, [&] { is_carried_out = true; }, impatient, unfit);
       } catch (const error& problem) {
         thrown[as.index] = problem.text();
         if (problem.code() != errc::timed_out) thrown[as.index] += ", not timed out";
@@ -175,22 +175,22 @@ TEST_CASE("a lane that does not come is named, and nothing is carried out") {
 
 TEST_CASE("a lane that has timed out is not waited for") {
   // Lane 1 gives up before lane 0 comes, so that its share is left to lane 0.
-  lane_pool crew;
+  lane_pool pool;
   tally found{100};
   std::string thrown;
   std::thread hasty{[&] {
     try {
-      crew.carry_out(lane{1, 2}, [] {}, impatient, unfit);
+      pool.carry_out(lane{1, 2}, [] {}, impatient, unfit);
     } catch (const error& problem) {
       thrown = problem.text();
     }
   }};
   hasty.join();
   CHECK(thrown == "lane 0 did not come in time");
-  CHECK_THROWS_AS(crew.carry_out(
+  CHECK_THROWS_AS(pool.carry_out(
                       lane{0, 2},
                       [&] {
-                        crew.share(100, 1, [&](std::size_t i, std::size_t begin, std::size_t end) {
+                        pool.share(100, 1, [&](std::size_t i, std::size_t begin, std::size_t end) {
                           found.note(i, begin, end, 1);
                         });
                       },

@@ -28,6 +28,8 @@
 #include "support/tally.hpp"
 #include "support/two_level_check.hpp"
 
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // Of `two_level_exchange`.
+
 namespace two_levels_test {
 
 using peerbus::rank_id;

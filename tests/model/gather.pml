@@ -11,7 +11,7 @@
 // before it gives. Up to CRASHES ranks die before any step. The others learn of it later, each at a
 // time of its own.
 //
-// Memory. A gift and the word that tells of it are one step; the memory outlives its rank.
+// Memory. A contribution and the word that tells of it are one step; the memory outlives its rank.
 //
 // Proved:
 //  - Either all ranks that come to an end have everything, or none has. So ranks that decide by what all

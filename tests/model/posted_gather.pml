@@ -3,7 +3,7 @@
 // Model of a gather (gather.pml) among ranks that share no memory, which tell each other by messages. It
 // follows
 //   communicator/view_agreement.ipp   gather, gives_no_more, await_last_words
-//   communicator/posted_boards.ipp    post_set, post_gift, tell_gifts, take, ~posted_boards
+//   communicator/posted_boards.ipp    post_set, post_contribution, tell_contributions, take, ~posted_boards
 //   bootstrap/detail/tcp_failure_detector.hpp   hear, learn
 //
 // Who runs. Each rank gives, and then takes what each of the others has given, one after the other. It fails
@@ -19,7 +19,7 @@
 //  - Nobody waits forever: there is no state in which a rank waits and nothing moves.
 //
 // Not proved: the same where a connection fails while both its ranks live, or deadlines pass; gathers one after
-// the other, of which two gifts of a rank may be on their way (posted_boards_test.cpp).
+// the other, of which two contributions of a rank may be on their way (posted_boards_test.cpp).
 
 #ifndef RANKS
 #define RANKS 3
@@ -31,7 +31,7 @@
 #define BIT(r) (1 << (r))
 #define ALL (BIT(RANKS) - 1)
 
-mtype = { gift, last_gift, told, told_all, set };
+mtype = { contribution, last_contribution, told, told_all, set };
 
 chan wire[RANKS * RANKS] = [2 * RANKS + 2] of { mtype, byte }; // [from][to]
 #define WIRE(from, to) wire[(from) * RANKS + (to)]
@@ -53,7 +53,7 @@ byte told_by[RANKS * RANKS]; // [observer][teller]: of whose end it has told wha
   :: q < RANKS && q != me -> WIRE(me, q)!kind, what; q++       \
   od
 
-// Posts the gifts of `of`, as far as this rank has them and has not posted them, but its own.
+// Posts the contributions of `of`, as far as this rank has them and has not posted them, but its own.
 #define POST_GIFTS(of)                                         \
   r = 0;                                                       \
   do                                                           \
@@ -62,7 +62,7 @@ byte told_by[RANKS * RANKS]; // [observer][teller]: of whose end it has told wha
     if                                                         \
     :: r != me && (has & (of) & ~posted & BIT(r)) ->           \
       posted = posted | BIT(r);                                \
-      POST(last_gift, r)                                       \
+      POST(last_contribution, r)                                       \
     :: else                                                    \
     fi;                                                        \
     r++                                                        \
@@ -103,8 +103,8 @@ byte told_by[RANKS * RANKS]; // [observer][teller]: of whose end it has told wha
       from < RANKS && from != me && !(ended & BIT(from)) && nempty(WIRE(from, me)) ->          \
       WIRE(from, me)?kind, what;                                                               \
       if                                                                                       \
-      :: kind == gift -> has = has | BIT(from)                                                 \
-      :: kind == last_gift -> has = has | BIT(what)                                            \
+      :: kind == contribution -> has = has | BIT(from)                                                 \
+      :: kind == last_contribution -> has = has | BIT(what)                                            \
       :: kind == told -> TOLD(from) = TOLD(from) | BIT(what)                                   \
       :: kind == told_all -> TOLD(from) = ALL                                                  \
       :: kind == set -> agrees = agrees | BIT(from); gone = gone | what                        \
@@ -127,17 +127,17 @@ byte told_by[RANKS * RANKS]; // [observer][teller]: of whose end it has told wha
 #define DIES atomic { deaths < CRASHES -> deaths++; crashed = crashed | BIT(me); goto over }
 
 proctype rank(byte me) {
-  byte has;    // whose gifts it has
+  byte has;    // whose contributions it has
   byte ended;  // whose end it has seen
   byte known;  // of whose end it has told
-  byte posted; // whose gifts it has posted again
+  byte posted; // whose contributions it has posted again
   byte agrees; // from whom a set has come
   byte gone;   // what these name
   byte p, q, r;
   mtype kind;
   byte what;
 
-  atomic { has = BIT(me); POST(gift, me); q = 0 }
+  atomic { has = BIT(me); POST(contribution, me); q = 0 }
   do
   HEAR_ALL
   :: atomic { p < RANKS && (has & BIT(p)) -> p++ }

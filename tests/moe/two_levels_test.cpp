@@ -43,6 +43,8 @@
 #include "support/ranks.hpp"
 #include "support/two_level_check.hpp"
 
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // Of `two_level_exchange`.
+
 namespace two_levels_test {
 
 // The choice between one level and two, what is refused, halves of operations, and bytes.

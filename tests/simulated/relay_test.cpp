@@ -28,6 +28,8 @@
 #include "support/ranks.hpp"
 #include "support/two_level_check.hpp"
 
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // Of `two_level_exchange`.
+
 // Exchanges in which ranks of a simulated node store to each other's memory.
 
 namespace relay_test {

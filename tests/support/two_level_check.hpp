@@ -32,6 +32,8 @@
 #include "support/ranks.hpp"
 #include "support/sums_of_hosts.hpp"
 
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // Of `two_level_exchange`.
+
 /// What an exchange in two levels must give, written down slowly and without the library's
 /// arithmetic.
 namespace test {

@@ -143,7 +143,7 @@ class alignas(cache_line_bytes) activity_line {
   /// Returns the wait that goes on, if one does.
   [[nodiscard]] notice tell() const noexcept;
   /// Records what the rank has told from another host, where clocks are others.
-  void hear(const notice& told) noexcept;
+  void hear(const notice& heard) noexcept;
 
   /// Returns what the rank was last seen doing; nothing if it has not waited yet.
   [[nodiscard]] std::optional<activity> read() const noexcept;

@@ -61,10 +61,10 @@ PEERBUS_INLINE activity_line::notice activity_line::tell() const noexcept {
   return {latest, std::max<ticks>(now() - since_.load(std::memory_order_relaxed), 0)};
 }
 
-PEERBUS_INLINE void activity_line::hear(const notice& told) noexcept {
+PEERBUS_INLINE void activity_line::hear(const notice& heard) noexcept {
   const ticks present = now();
-  since_.store(present - std::clamp<ticks>(told.age, 0, present), std::memory_order_relaxed);
-  latest_.store(told.word, std::memory_order_relaxed);
+  since_.store(present - std::clamp<ticks>(heard.age, 0, present), std::memory_order_relaxed);
+  latest_.store(heard.word, std::memory_order_relaxed);
   heard_.store(present, std::memory_order_relaxed);
 }
 

@@ -69,9 +69,9 @@ class membership {
              const std::shared_ptr<membership_source>& news,
              std::shared_ptr<detail::activity_line> own_line = nullptr);
 
-  /// Lets ranks that share no memory tell each other of their waits by `told`, so that `last_seen`
-  /// knows of them. Before other threads use the membership.
-  void tell_activity(std::shared_ptr<detail::told_activity> told);
+  /// Lets ranks that share no memory tell each other of their waits by `activity`, so that
+  /// `last_seen` knows of them. Before other threads use the membership.
+  void tell_activity(std::shared_ptr<detail::told_activity> activity);
 
   /// Returns the rank of the caller.
   [[nodiscard]] rank_id rank() const noexcept { return rank_; }

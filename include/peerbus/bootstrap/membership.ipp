@@ -53,10 +53,10 @@ PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word
   own_line_->claim();
 }
 
-PEERBUS_INLINE void membership::tell_activity(std::shared_ptr<detail::told_activity> told) {
-  lines_ = told->lines();
+PEERBUS_INLINE void membership::tell_activity(std::shared_ptr<detail::told_activity> activity) {
+  lines_ = activity->lines();
   lines_[rank_.index()] = own_line_;
-  told_ = std::move(told);
+  told_ = std::move(activity);
 }
 
 PEERBUS_INLINE void membership::announce(rank_state state) noexcept {

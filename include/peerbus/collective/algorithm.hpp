@@ -92,32 +92,32 @@ struct team_shape {
 
 /// Returns into how many parts an algorithm divides the bytes of a round.
 [[nodiscard]] constexpr std::size_t parts_of(algorithm by, choice_of operation,
-                                             const team_shape& of) noexcept {
-  if (operation == choice_of::reduce_scatter) return of.ranks();
+                                             const team_shape& shape) noexcept {
+  if (operation == choice_of::reduce_scatter) return shape.ranks();
   if (operation != choice_of::all_reduce) return 1;
-  if (by == algorithm::two_shots || by == algorithm::ring) return of.ranks();
-  return by == algorithm::two_levels ? of.group_ranks : 1;
+  if (by == algorithm::two_shots || by == algorithm::ring) return shape.ranks();
+  return by == algorithm::two_levels ? shape.group_ranks : 1;
 }
 
 /// Returns how many bytes of each rank's input a slice of an algorithm takes, or of each rank's
 /// output for `reduce_scatter`, if elements have `element_bytes` bytes. 0 if the algorithm cannot
 /// be used.
 [[nodiscard]] constexpr std::size_t whole_slice(algorithm by, choice_of operation,
-                                                const team_shape& of,
+                                                const team_shape& shape,
                                                 std::size_t element_bytes) noexcept {
-  const team_map& map = of.map;
-  const std::size_t n = of.ranks();
-  const std::size_t parts = parts_of(by, operation, of);
+  const team_map& map = shape.map;
+  const std::size_t n = shape.ranks();
+  const std::size_t parts = parts_of(by, operation, shape);
   std::size_t part = by == algorithm::automatic ? 0 : map.slice_bytes(parts);
   // The page has a row for each rank. A message has no more than half of them.
   if (by == algorithm::doubling)
-    part = n < 2 || of.access == page_access::loads
+    part = n < 2 || shape.access == page_access::loads
                ? 0
                : std::min(map.page_bytes / n, map.slot_bytes / (n / 2));
   if (by == algorithm::two_levels) {
-    if (of.group_ranks < 2 || of.groups() < 2) return 0;
+    if (shape.group_ranks < 2 || shape.groups() < 2) return 0;
     // The page has a row for each group.
-    if (operation == choice_of::all_gather) part = std::min(part, map.page_bytes / of.groups());
+    if (operation == choice_of::all_gather) part = std::min(part, map.page_bytes / shape.groups());
   }
   const std::size_t taken = operation == choice_of::all_reduce ? parts : 1;
   return taken * (part / element_bytes * element_bytes);
@@ -125,8 +125,8 @@ struct team_shape {
 
 /// Returns `whole_slice` for elements of one byte.
 [[nodiscard]] constexpr std::size_t slice_of(algorithm by, choice_of operation,
-                                             const team_shape& of) noexcept {
-  return whole_slice(by, operation, of, 1);
+                                             const team_shape& shape) noexcept {
+  return whole_slice(by, operation, shape, 1);
 }
 
 /// Returns whether an algorithm reduces in the order of ranks: ((r0 + r1) + r2) and so on.
@@ -136,15 +136,16 @@ struct team_shape {
 
 /// Returns whether an operation has an algorithm that a team of this shape can use.
 [[nodiscard]] constexpr bool is_possible(algorithm by, choice_of operation,
-                                         const team_shape& of) noexcept {
+                                         const team_shape& shape) noexcept {
   if (by == algorithm::one_shot) return true;
-  if (slice_of(by, operation, of) == 0) return false;
+  if (slice_of(by, operation, shape) == 0) return false;
   const bool is_all_reduce = operation == choice_of::all_reduce;
   const bool is_reduce_scatter = operation == choice_of::reduce_scatter;
   if (by == algorithm::two_levels) return true;
   if (by == algorithm::doubling) return is_all_reduce || operation == choice_of::all_gather;
-  if (by == algorithm::two_shots) return is_all_reduce && of.ranks() > 2;
-  return (is_all_reduce || is_reduce_scatter) && of.ranks() > 2 && of.access != page_access::loads;
+  if (by == algorithm::two_shots) return is_all_reduce && shape.ranks() > 2;
+  return (is_all_reduce || is_reduce_scatter) && shape.ranks() > 2 &&
+         shape.access != page_access::loads;
 }
 
 /// Returns what an operation costs by an algorithm, in microseconds. `bytes` are those of each
@@ -173,12 +174,14 @@ struct team_shape {
 /// bytes between near ranks cost near_b in one_shot and two_shots. The result is infinite if the
 /// algorithm is not possible.
 [[nodiscard]] constexpr double cost_us(algorithm by, choice_of operation, std::size_t bytes,
-                                       const team_shape& of, const access_costs& costs) noexcept {
-  const std::size_t each = slice_of(by, operation, of);
-  if (!is_possible(by, operation, of) || each == 0) return std::numeric_limits<double>::infinity();
-  const auto n = static_cast<double>(of.ranks());
-  const auto near = static_cast<double>(of.group_ranks);
-  const auto groups = static_cast<double>(of.groups());
+                                       const team_shape& shape,
+                                       const access_costs& costs) noexcept {
+  const std::size_t each = slice_of(by, operation, shape);
+  if (!is_possible(by, operation, shape) || each == 0)
+    return std::numeric_limits<double>::infinity();
+  const auto n = static_cast<double>(shape.ranks());
+  const auto near = static_cast<double>(shape.group_ranks);
+  const auto groups = static_cast<double>(shape.groups());
   const auto rounds = static_cast<double>(bytes <= each ? 1 : (bytes - 1) / each + 1);
   const double full = costs.round_us + (n - 1) * costs.message_us;
   const double step = costs.round_us + costs.message_us;
@@ -192,7 +195,7 @@ struct team_shape {
     case algorithm::one_shot: return rounds * full + size * (mesh + n * gamma);
     case algorithm::two_shots: return 2 * rounds * full + size * (2 / n * mesh + gamma);
     case algorithm::doubling:
-      return rounds * static_cast<double>(doubling_steps(of.ranks())) * step +
+      return rounds * static_cast<double>(doubling_steps(shape.ranks())) * step +
              size * ((n - 1) * costs.byte_ns + n * gamma);
     case algorithm::ring:
       if (is_reduce_scatter)
@@ -225,13 +228,13 @@ inline constexpr std::array dividing_algorithms{algorithm::two_shots, algorithm:
 /// that do not keep the order of ranks.
 [[nodiscard]] constexpr algorithm cheapest(std::span<const algorithm> candidates,
                                            choice_of operation, std::size_t bytes,
-                                           const team_shape& of, const access_costs& costs,
+                                           const team_shape& shape, const access_costs& costs,
                                            bool may_reorder) noexcept {
   algorithm best = algorithm::automatic;
   double least = std::numeric_limits<double>::infinity();
   for (const algorithm by : candidates) {
     if (!may_reorder && !keeps_rank_order(by)) continue;
-    const double cost = cost_us(by, operation, bytes, of, costs);
+    const double cost = cost_us(by, operation, bytes, shape, costs);
     if (cost >= least) continue;
     least = cost;
     best = by;

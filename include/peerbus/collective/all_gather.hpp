@@ -33,9 +33,9 @@ namespace peerbus::collective {
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
-void all_gather(team& on, const Input& input, Output&& output, const call_options& options = {}) {
+void all_gather(team& team, const Input& input, Output&& output, const call_options& options = {}) {
   const request asked = detail::request_of(operation_kind::all_gather, input, output);
-  detail::carry_out(on, asked, options);
+  detail::carry_out(team, asked, options);
 }
 
 /// Does the first half of `all_gather`, with the same arguments. `pending::finish` does the rest.
@@ -43,10 +43,10 @@ void all_gather(team& on, const Input& input, Output&& output, const call_option
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&
            detail::lasting_range<Output>
-pending start_all_gather(team& on, Input&& input, Output&& output,
+pending start_all_gather(team& team, Input&& input, Output&& output,
                          const call_options& options = {}) {
   const request asked = detail::request_of(operation_kind::all_gather, input, output);
-  return detail::start(on, asked, options);
+  return detail::start(team, asked, options);
 }
 
 }  // namespace peerbus::collective

@@ -127,7 +127,7 @@ struct coded_call {
 
 /// Begins `all_gather_coded`.
 template <token_codec Codec, class Output>
-coded_call<Codec> begin_coded(team& on, const Codec& codec, std::size_t hidden,
+coded_call<Codec> begin_coded(team& team, const Codec& codec, std::size_t hidden,
                               std::span<const token_of<Codec>> tokens, const Output& output,
                               const call_options& options) {
   const coded_shape shape = coded_shape_of<Codec>(tokens.size(), hidden);
@@ -147,7 +147,7 @@ coded_call<Codec> begin_coded(team& on, const Codec& codec, std::size_t hidden,
     checked.may_be_in_place = std::same_as<element, token_of<Codec>>;
     carry_out = gather_coded<Codec, element>;
   }
-  return {all_gather_coded_bytes(on, shape, checked, options, carry_out),
+  return {all_gather_coded_bytes(team, shape, checked, options, carry_out),
           {.input = std::as_bytes(tokens), .output = checked.rows},
           {codec, hidden, checked.scales}};
 }
@@ -186,10 +186,10 @@ concept kept_token_codec = token_codec<Codec> && std::is_trivially_copyable_v<ke
 template <token_codec Codec, spannable Tokens, class Output>
   requires std::same_as<detail::element_of<Tokens>, token_of<Codec>> &&
            (decoded_output<Output> || std::same_as<std::remove_cvref_t<Output>, coded_rows>)
-void all_gather_coded(team& on, const Codec& codec, std::size_t hidden, const Tokens& tokens,
+void all_gather_coded(team& team, const Codec& codec, std::size_t hidden, const Tokens& tokens,
                       Output&& output, const call_options& options = {}) {
-  detail::by_lanes(on, "all_gather_coded", options, [&] {
-    auto all = detail::begin_coded<Codec>(on, codec, hidden, std::span{tokens},
+  detail::by_lanes(team, "all_gather_coded", options, [&] {
+    auto all = detail::begin_coded<Codec>(team, codec, hidden, std::span{tokens},
                                           detail::output_span(output), options);
     all.begun.run(all.given, all.kept());
   });
@@ -204,9 +204,9 @@ template <detail::kept_token_codec Codec, spannable Tokens, class Output>
            detail::lasting_range<Tokens> &&
            ((decoded_output<Output> && detail::lasting_range<Output>) ||
             std::same_as<std::remove_cvref_t<Output>, coded_rows>)
-pending start_all_gather_coded(team& on, const Codec& codec, std::size_t hidden, Tokens&& tokens,
+pending start_all_gather_coded(team& team, const Codec& codec, std::size_t hidden, Tokens&& tokens,
                                Output&& output, const call_options& options = {}) {
-  auto all = detail::begin_coded<Codec>(on, codec, hidden, std::span{tokens},
+  auto all = detail::begin_coded<Codec>(team, codec, hidden, std::span{tokens},
                                         detail::output_span(output), options);
   return {std::move(all.begun), all.given, {all.kept(), all.with}};
 }

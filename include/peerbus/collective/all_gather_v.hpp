@@ -26,11 +26,11 @@ namespace peerbus::collective {
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
-void all_gather_v(team& on, const Input& input, Output&& output, const part_layout& parts,
+void all_gather_v(team& team, const Input& input, Output&& output, const part_layout& parts,
                   const call_options& options = {}) {
   request asked = detail::request_of(operation_kind::all_gather_v, input, output);
   asked.parts = parts;
-  detail::carry_out(on, asked, options);
+  detail::carry_out(team, asked, options);
 }
 
 /// Does the first half of `all_gather_v`, with the same arguments: tells the peers the sizes of its
@@ -39,11 +39,11 @@ void all_gather_v(team& on, const Input& input, Output&& output, const part_layo
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&
            detail::lasting_range<Output>
-pending start_all_gather_v(team& on, Input&& input, Output&& output, const part_layout& parts,
+pending start_all_gather_v(team& team, Input&& input, Output&& output, const part_layout& parts,
                            const call_options& options = {}) {
   request asked = detail::request_of(operation_kind::all_gather_v, input, output);
   asked.parts = parts;
-  return detail::start(on, asked, options);
+  return detail::start(team, asked, options);
 }
 
 }  // namespace peerbus::collective

@@ -47,14 +47,14 @@ namespace peerbus::collective {
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output, reduction<detail::element_of<Input>> Op>
   requires detail::same_elements<Input, Output>
-void all_reduce(team& on, const Input& input, Output&& output, const Op& op,
+void all_reduce(team& team, const Input& input, Output&& output, const Op& op,
                 const call_options& options = {}) {
   const request asked = detail::request_of(operation_kind::all_reduce, input, output);
-  detail::carry_out(on, asked, detail::reducer::of<detail::element_of<Input>>(op), options);
+  detail::carry_out(team, asked, detail::reducer::of<detail::element_of<Input>>(op), options);
 }
 template <detail::output_range Data, reduction<detail::element_of<Data>> Op>
-void all_reduce(team& on, Data&& data, const Op& op, const call_options& options = {}) {
-  all_reduce(on, data, data, op, options);
+void all_reduce(team& team, Data&& data, const Op& op, const call_options& options = {}) {
+  all_reduce(team, data, data, op, options);
 }
 ///@}
 
@@ -66,15 +66,16 @@ template <spannable Input, detail::output_range Output,
           detail::kept_reduction<detail::element_of<Input>> Op>
   requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&
            detail::lasting_range<Output>
-pending start_all_reduce(team& on, Input&& input, Output&& output, const Op& op,
+pending start_all_reduce(team& team, Input&& input, Output&& output, const Op& op,
                          const call_options& options = {}) {
   const request asked = detail::request_of(operation_kind::all_reduce, input, output);
-  return detail::start(on, asked, detail::kept_reducer::of<detail::element_of<Input>>(op), options);
+  return detail::start(team, asked, detail::kept_reducer::of<detail::element_of<Input>>(op),
+                       options);
 }
 template <detail::output_range Data, detail::kept_reduction<detail::element_of<Data>> Op>
   requires detail::lasting_range<Data>
-pending start_all_reduce(team& on, Data&& data, const Op& op, const call_options& options = {}) {
-  return start_all_reduce(on, data, data, op, options);
+pending start_all_reduce(team& team, Data&& data, const Op& op, const call_options& options = {}) {
+  return start_all_reduce(team, data, data, op, options);
 }
 ///@}
 

@@ -46,10 +46,10 @@ template <spannable Input, spannable Residual, output_range Output>
 template <spannable Input, spannable Residual, detail::output_range Output>
   requires detail::same_elements<Input, Output> && detail::same_elements<Residual, Output> &&
            reduction<sum, detail::element_of<Input>>
-void all_reduce_add(team& on, const Input& input, const Residual& residual, Output&& output,
+void all_reduce_add(team& team, const Input& input, const Residual& residual, Output&& output,
                     const call_options& options = {}) {
   static constexpr sum add{};
-  detail::carry_out(on, detail::request_of(input, residual, output),
+  detail::carry_out(team, detail::request_of(input, residual, output),
                     detail::reducer::of<detail::element_of<Input>>(add), options);
 }
 
@@ -59,10 +59,10 @@ template <spannable Input, spannable Residual, detail::output_range Output>
   requires detail::same_elements<Input, Output> && detail::same_elements<Residual, Output> &&
            reduction<sum, detail::element_of<Input>> && detail::lasting_range<Input> &&
            detail::lasting_range<Residual> && detail::lasting_range<Output>
-pending start_all_reduce_add(team& on, Input&& input, Residual&& residual, Output&& output,
+pending start_all_reduce_add(team& team, Input&& input, Residual&& residual, Output&& output,
                              const call_options& options = {}) {
   static constexpr sum add{};
-  return detail::start_add(on, detail::request_of(input, residual, output),
+  return detail::start_add(team, detail::request_of(input, residual, output),
                            detail::reducer::of<detail::element_of<Input>>(add), options);
 }
 

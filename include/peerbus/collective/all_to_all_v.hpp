@@ -27,12 +27,12 @@ namespace peerbus::collective {
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
-void all_to_all_v(team& on, const Input& input, const part_layout& sent, Output&& output,
+void all_to_all_v(team& team, const Input& input, const part_layout& sent, Output&& output,
                   const part_layout& received, const call_options& options = {}) {
   request asked = detail::request_of(operation_kind::all_to_all_v, input, output);
   asked.parts = sent;
   asked.received_parts = received;
-  detail::carry_out(on, asked, options);
+  detail::carry_out(team, asked, options);
 }
 
 /// Does the first half of `all_to_all_v`, with the same arguments: tells the peers the sizes of its
@@ -41,12 +41,12 @@ void all_to_all_v(team& on, const Input& input, const part_layout& sent, Output&
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&
            detail::lasting_range<Output>
-pending start_all_to_all_v(team& on, Input&& input, const part_layout& sent, Output&& output,
+pending start_all_to_all_v(team& team, Input&& input, const part_layout& sent, Output&& output,
                            const part_layout& received, const call_options& options = {}) {
   request asked = detail::request_of(operation_kind::all_to_all_v, input, output);
   asked.parts = sent;
   asked.received_parts = received;
-  return detail::start(on, asked, options);
+  return detail::start(team, asked, options);
 }
 
 }  // namespace peerbus::collective

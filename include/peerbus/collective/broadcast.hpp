@@ -28,20 +28,20 @@ namespace peerbus::collective {
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <detail::output_range Data>
-void broadcast(team& on, Data&& data, rank_id root, const call_options& options = {}) {
+void broadcast(team& team, Data&& data, rank_id root, const call_options& options = {}) {
   request asked = detail::request_of(operation_kind::broadcast, data, data);
   asked.root = root;
-  detail::carry_out(on, asked, options);
+  detail::carry_out(team, asked, options);
 }
 
 /// Does the first half of `broadcast`, with the same arguments. `pending::finish` does the rest.
 /// `pending` says what holds between the halves.
 template <detail::output_range Data>
   requires detail::lasting_range<Data>
-pending start_broadcast(team& on, Data&& data, rank_id root, const call_options& options = {}) {
+pending start_broadcast(team& team, Data&& data, rank_id root, const call_options& options = {}) {
   request asked = detail::request_of(operation_kind::broadcast, data, data);
   asked.root = root;
-  return detail::start(on, asked, options);
+  return detail::start(team, asked, options);
 }
 
 }  // namespace peerbus::collective

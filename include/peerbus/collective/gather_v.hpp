@@ -29,12 +29,12 @@ namespace peerbus::collective {
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
-void gather_v(team& on, const Input& input, Output&& output, const part_layout& parts, rank_id root,
-              const call_options& options = {}) {
+void gather_v(team& team, const Input& input, Output&& output, const part_layout& parts,
+              rank_id root, const call_options& options = {}) {
   request asked = detail::request_of(operation_kind::gather_v, input, output);
   asked.root = root;
   asked.parts = parts;
-  detail::carry_out(on, asked, options);
+  detail::carry_out(team, asked, options);
 }
 
 /// Does the first half of `gather_v`, with the same arguments: tells the peers the sizes of its
@@ -43,12 +43,12 @@ void gather_v(team& on, const Input& input, Output&& output, const part_layout& 
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&
            detail::lasting_range<Output>
-pending start_gather_v(team& on, Input&& input, Output&& output, const part_layout& parts,
+pending start_gather_v(team& team, Input&& input, Output&& output, const part_layout& parts,
                        rank_id root, const call_options& options = {}) {
   request asked = detail::request_of(operation_kind::gather_v, input, output);
   asked.root = root;
   asked.parts = parts;
-  return detail::start(on, asked, options);
+  return detail::start(team, asked, options);
 }
 
 }  // namespace peerbus::collective

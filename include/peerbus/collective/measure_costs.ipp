@@ -24,7 +24,7 @@ namespace peerbus::collective::detail {
 /// Times calls on all ranks of a team at once.
 class cost_clock {
  public:
-  cost_clock(team& on, const measure_options& options) : on_{on}, options_{options} {}
+  cost_clock(team& team, const measure_options& options) : on_{team}, options_{options} {}
 
   /// Returns the microseconds of a call: the median over the turns, of the slowest rank.
   double time(peerbus::detail::function_ref<void()> call) {
@@ -61,9 +61,9 @@ PEERBUS_INLINE access_costs measure_access(const measured_teams& teams,
   std::vector<std::byte> input(slice);
   std::vector<std::byte> output(of.ranks() * slice);
   cost_clock clock{teams.one_shot, options};
-  const auto gather = [&](team& on, std::size_t bytes) {
+  const auto gather = [&](team& team, std::size_t bytes) {
     return clock.time([&] {
-      all_gather(on, std::span{input}.first(bytes), std::span{output}.first(of.ranks() * bytes),
+      all_gather(team, std::span{input}.first(bytes), std::span{output}.first(of.ranks() * bytes),
                  limit);
     });
   };

@@ -51,8 +51,9 @@ class [[nodiscard]] pending_messages {
   pending_messages() noexcept = default;
   ///@{
   /// Does the first half of a batch, or of one message. The functions `start_...` call it.
-  pending_messages(channels& on, std::span<const transfer> messages, const call_options& options);
-  pending_messages(channels& on, const transfer& message, const call_options& options);
+  pending_messages(channels& channels, std::span<const transfer> messages,
+                   const call_options& options);
+  pending_messages(channels& channels, const transfer& message, const call_options& options);
   ///@}
   pending_messages(const pending_messages&) = delete;
   pending_messages& operator=(const pending_messages&) = delete;

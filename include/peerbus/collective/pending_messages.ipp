@@ -8,15 +8,16 @@
 
 namespace peerbus::collective {
 
-PEERBUS_INLINE pending_messages::pending_messages(channels& on, std::span<const transfer> messages,
+PEERBUS_INLINE pending_messages::pending_messages(channels& channels,
+                                                  std::span<const transfer> messages,
                                                   const call_options& options)
-    : begun_{std::in_place, on, messages, options} {
+    : begun_{std::in_place, channels, messages, options} {
   begun_->start();
 }
 
-PEERBUS_INLINE pending_messages::pending_messages(channels& on, const transfer& message,
+PEERBUS_INLINE pending_messages::pending_messages(channels& channels, const transfer& message,
                                                   const call_options& options)
-    : single_{message}, begun_{std::in_place, on, std::span{&*single_, 1}, options} {
+    : single_{message}, begun_{std::in_place, channels, std::span{&*single_, 1}, options} {
   begun_->start();
 }
 

@@ -30,11 +30,11 @@ namespace peerbus::collective {
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output, reduction<detail::element_of<Input>> Op>
   requires detail::same_elements<Input, Output>
-void reduce(team& on, const Input& input, Output&& output, const Op& op, rank_id root,
+void reduce(team& team, const Input& input, Output&& output, const Op& op, rank_id root,
             const call_options& options = {}) {
   request asked = detail::request_of(operation_kind::reduce, input, output);
   asked.root = root;
-  detail::carry_out(on, asked, detail::reducer::of<detail::element_of<Input>>(op), options);
+  detail::carry_out(team, asked, detail::reducer::of<detail::element_of<Input>>(op), options);
 }
 
 /// Does the first half of `reduce`, with the same arguments. `pending::finish` does the rest.
@@ -44,11 +44,12 @@ template <spannable Input, detail::output_range Output,
           detail::kept_reduction<detail::element_of<Input>> Op>
   requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&
            detail::lasting_range<Output>
-pending start_reduce(team& on, Input&& input, Output&& output, const Op& op, rank_id root,
+pending start_reduce(team& team, Input&& input, Output&& output, const Op& op, rank_id root,
                      const call_options& options = {}) {
   request asked = detail::request_of(operation_kind::reduce, input, output);
   asked.root = root;
-  return detail::start(on, asked, detail::kept_reducer::of<detail::element_of<Input>>(op), options);
+  return detail::start(team, asked, detail::kept_reducer::of<detail::element_of<Input>>(op),
+                       options);
 }
 
 }  // namespace peerbus::collective

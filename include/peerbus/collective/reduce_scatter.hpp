@@ -39,10 +39,10 @@ namespace peerbus::collective {
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output, reduction<detail::element_of<Input>> Op>
   requires detail::same_elements<Input, Output>
-void reduce_scatter(team& on, const Input& input, Output&& output, const Op& op,
+void reduce_scatter(team& team, const Input& input, Output&& output, const Op& op,
                     const call_options& options = {}) {
   const request asked = detail::request_of(operation_kind::reduce_scatter, input, output);
-  detail::carry_out(on, asked, detail::reducer::of<detail::element_of<Input>>(op), options);
+  detail::carry_out(team, asked, detail::reducer::of<detail::element_of<Input>>(op), options);
 }
 
 /// Does the first half of `reduce_scatter`, with the same arguments. `pending::finish` does the
@@ -52,10 +52,11 @@ template <spannable Input, detail::output_range Output,
           detail::kept_reduction<detail::element_of<Input>> Op>
   requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&
            detail::lasting_range<Output>
-pending start_reduce_scatter(team& on, Input&& input, Output&& output, const Op& op,
+pending start_reduce_scatter(team& team, Input&& input, Output&& output, const Op& op,
                              const call_options& options = {}) {
   const request asked = detail::request_of(operation_kind::reduce_scatter, input, output);
-  return detail::start(on, asked, detail::kept_reducer::of<detail::element_of<Input>>(op), options);
+  return detail::start(team, asked, detail::kept_reducer::of<detail::element_of<Input>>(op),
+                       options);
 }
 
 }  // namespace peerbus::collective

@@ -33,11 +33,11 @@ namespace peerbus::collective {
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output, reduction<detail::element_of<Input>> Op>
   requires detail::same_elements<Input, Output>
-void reduce_scatter_v(team& on, const Input& input, const part_layout& parts, Output&& output,
+void reduce_scatter_v(team& team, const Input& input, const part_layout& parts, Output&& output,
                       const Op& op, const call_options& options = {}) {
   request asked = detail::request_of(operation_kind::reduce_scatter_v, input, output);
   asked.parts = parts;
-  detail::carry_out(on, asked, detail::reducer::of<detail::element_of<Input>>(op), options);
+  detail::carry_out(team, asked, detail::reducer::of<detail::element_of<Input>>(op), options);
 }
 
 /// Does the first half of `reduce_scatter_v`, with the same arguments: tells the peers the sizes of
@@ -48,11 +48,12 @@ template <spannable Input, detail::output_range Output,
           detail::kept_reduction<detail::element_of<Input>> Op>
   requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&
            detail::lasting_range<Output>
-pending start_reduce_scatter_v(team& on, Input&& input, const part_layout& parts, Output&& output,
+pending start_reduce_scatter_v(team& team, Input&& input, const part_layout& parts, Output&& output,
                                const Op& op, const call_options& options = {}) {
   request asked = detail::request_of(operation_kind::reduce_scatter_v, input, output);
   asked.parts = parts;
-  return detail::start(on, asked, detail::kept_reducer::of<detail::element_of<Input>>(op), options);
+  return detail::start(team, asked, detail::kept_reducer::of<detail::element_of<Input>>(op),
+                       options);
 }
 
 }  // namespace peerbus::collective

@@ -18,19 +18,19 @@ namespace peerbus::collective {
 /// Does the operation that `asked` describes. Contract as the function of its name.
 /// Throws also, on all ranks: `error` invalid_argument or refused if the elements cannot be
 /// reduced.
-void run(team& on, const request& asked, const call_options& options = {});
+void run(team& team, const request& asked, const call_options& options = {});
 
 /// Does the first half of the operation that `asked` describes. `pending::finish` does the rest.
 /// `pending` says what holds between the halves. `asked` itself is not needed any more.
 /// Throws also: `error` as `run` for elements that cannot be reduced, on all ranks in this half.
-[[nodiscard]] pending start(team& on, const request& asked, const call_options& options = {});
+[[nodiscard]] pending start(team& team, const request& asked, const call_options& options = {});
 
 /// Takes part in an operation without carrying it out, because the caller has found its arguments
 /// bad: the operation fails on all ranks, so that none waits for this one. `operation` is the name
 /// of the function. Returns never.
 /// Throws: `error` invalid_argument with `objection`; the others get refused with it. Or what ended
 /// the wait for the others.
-[[noreturn]] void refuse(team& on, std::string_view operation, const element_type& element,
+[[noreturn]] void refuse(team& team, std::string_view operation, const element_type& element,
                          const std::string& objection, const call_options& options = {});
 
 }  // namespace peerbus::collective

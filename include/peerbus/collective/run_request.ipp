@@ -29,11 +29,11 @@ reducer reducer_by(const element_type& element) noexcept {
 
 /// Returns the reduction of a request, none for an operation that reduces nothing. Refuses elements
 /// that cannot be reduced.
-PEERBUS_INLINE reducer reducer_of(team& on, const request& asked, const call_options& options) {
+PEERBUS_INLINE reducer reducer_of(team& team, const request& asked, const call_options& options) {
   const pattern& kind = pattern_of(asked.what);
   if (!kind.reduces) return {};
   if (!can_reduce(asked.element))
-    refuse(on, kind.name, asked.element,
+    refuse(team, kind.name, asked.element,
            concat("elements to reduce of type ", asked.element.name.view(),
                   ", expected f32, f64, bf16, i32, i64 or u8"),
            options);
@@ -66,22 +66,23 @@ PEERBUS_INLINE bool can_reduce(const element_type& element) noexcept {
          element == element_type::of<std::int64_t>() || element == element_type::of<std::uint8_t>();
 }
 
-PEERBUS_INLINE void run(team& on, const request& asked, const call_options& options) {
-  detail::carry_out(on, detail::used_of(asked), detail::reducer_of(on, asked, options), options);
+PEERBUS_INLINE void run(team& team, const request& asked, const call_options& options) {
+  detail::carry_out(team, detail::used_of(asked), detail::reducer_of(team, asked, options),
+                    options);
 }
 
-PEERBUS_INLINE pending start(team& on, const request& asked, const call_options& options) {
-  const detail::reducer reduce = detail::reducer_of(on, asked, options);
+PEERBUS_INLINE pending start(team& team, const request& asked, const call_options& options) {
+  const detail::reducer reduce = detail::reducer_of(team, asked, options);
   const request used = detail::used_of(asked);
-  if (used.residual) return detail::start_add(on, used, reduce, options);
-  return detail::start(on, used, {reduce, sum{}}, options);  // The reductions have no state.
+  if (used.residual) return detail::start_add(team, used, reduce, options);
+  return detail::start(team, used, {reduce, sum{}}, options);  // The reductions have no state.
 }
 
-PEERBUS_INLINE void refuse(team& on, std::string_view operation, const element_type& element,
+PEERBUS_INLINE void refuse(team& team, std::string_view operation, const element_type& element,
                            const std::string& objection, const call_options& options) {
   // Tells the other ranks, and throws.
   detail::call_rounds refused{
-      on, detail::call_header::of(operation, element, 0), {}, options, objection};
+      team, detail::call_header::of(operation, element, 0), {}, options, objection};
   static_cast<void>(refused.first_round([] {}));
   throw error{errc::invalid_argument, objection};
 }

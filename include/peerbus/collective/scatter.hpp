@@ -28,11 +28,11 @@ namespace peerbus::collective {
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
-void scatter(team& on, const Input& input, Output&& output, rank_id root,
+void scatter(team& team, const Input& input, Output&& output, rank_id root,
              const call_options& options = {}) {
   request asked = detail::request_of(operation_kind::scatter, input, output);
   asked.root = root;
-  detail::carry_out(on, asked, options);
+  detail::carry_out(team, asked, options);
 }
 
 /// Does the first half of `scatter`, with the same arguments. `pending::finish` does the rest.
@@ -40,11 +40,11 @@ void scatter(team& on, const Input& input, Output&& output, rank_id root,
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&
            detail::lasting_range<Output>
-pending start_scatter(team& on, Input&& input, Output&& output, rank_id root,
+pending start_scatter(team& team, Input&& input, Output&& output, rank_id root,
                       const call_options& options = {}) {
   request asked = detail::request_of(operation_kind::scatter, input, output);
   asked.root = root;
-  return detail::start(on, asked, options);
+  return detail::start(team, asked, options);
 }
 
 }  // namespace peerbus::collective

@@ -29,12 +29,12 @@ namespace peerbus::collective {
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
-void scatter_v(team& on, const Input& input, const part_layout& parts, Output&& output,
+void scatter_v(team& team, const Input& input, const part_layout& parts, Output&& output,
                rank_id root, const call_options& options = {}) {
   request asked = detail::request_of(operation_kind::scatter_v, input, output);
   asked.root = root;
   asked.parts = parts;
-  detail::carry_out(on, asked, options);
+  detail::carry_out(team, asked, options);
 }
 
 /// Does the first half of `scatter_v`, with the same arguments: tells the peers the sizes of its
@@ -43,12 +43,12 @@ void scatter_v(team& on, const Input& input, const part_layout& parts, Output&& 
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&
            detail::lasting_range<Output>
-pending start_scatter_v(team& on, Input&& input, const part_layout& parts, Output&& output,
+pending start_scatter_v(team& team, Input&& input, const part_layout& parts, Output&& output,
                         rank_id root, const call_options& options = {}) {
   request asked = detail::request_of(operation_kind::scatter_v, input, output);
   asked.root = root;
   asked.parts = parts;
-  return detail::start(on, asked, options);
+  return detail::start(team, asked, options);
 }
 
 }  // namespace peerbus::collective

@@ -36,24 +36,24 @@ namespace peerbus::collective {
 /// any effect, if a peer does not exist, a range is null with a size or overlaps an output, or
 /// messages to the own rank do not match. Also poisoned; timed_out, peer_dead and unreachable,
 /// which poison the communicator and leave outputs undefined.
-void batch_send_recv(channels& on, std::span<const transfer> messages,
+void batch_send_recv(channels& channels, std::span<const transfer> messages,
                      const call_options& options = {});
-inline void batch_send_recv(channels& on, std::initializer_list<transfer> messages,
+inline void batch_send_recv(channels& channels, std::initializer_list<transfer> messages,
                             const call_options& options = {}) {
-  batch_send_recv(on, std::span{messages.begin(), messages.size()}, options);
+  batch_send_recv(channels, std::span{messages.begin(), messages.size()}, options);
 }
 ///@}
 
 /// Sends `input` to `peer`. Contract as `batch_send_recv`.
 template <spannable Input>
-void send(channels& on, const Input& input, rank_id peer, const call_options& options = {}) {
-  batch_send_recv(on, {send_to(peer, input)}, options);
+void send(channels& channels, const Input& input, rank_id peer, const call_options& options = {}) {
+  batch_send_recv(channels, {send_to(peer, input)}, options);
 }
 
 /// Fills `output` with what `peer` sends. Contract as `batch_send_recv`.
 template <detail::output_range Output>
-void recv(channels& on, Output&& output, rank_id peer, const call_options& options = {}) {
-  batch_send_recv(on, {recv_from(peer, output)}, options);
+void recv(channels& channels, Output&& output, rank_id peer, const call_options& options = {}) {
+  batch_send_recv(channels, {recv_from(peer, output)}, options);
 }
 
 ///@{
@@ -62,21 +62,21 @@ void recv(channels& on, Output&& output, rank_id peer, const call_options& optio
 /// The array of a batch must live until then, so that no list in braces can be given.
 template <detail::lasting_range Messages>
   requires std::convertible_to<Messages, std::span<const transfer>>
-pending_messages start_batch_send_recv(channels& on, Messages&& messages,
+pending_messages start_batch_send_recv(channels& channels, Messages&& messages,
                                        const call_options& options = {}) {
-  return {on, std::span<const transfer>{messages}, options};
+  return {channels, std::span<const transfer>{messages}, options};
 }
 template <spannable Input>
   requires detail::lasting_range<Input>
-pending_messages start_send(channels& on, Input&& input, rank_id peer,
+pending_messages start_send(channels& channels, Input&& input, rank_id peer,
                             const call_options& options = {}) {
-  return {on, send_to(peer, input), options};
+  return {channels, send_to(peer, input), options};
 }
 template <detail::output_range Output>
   requires detail::lasting_range<Output>
-pending_messages start_recv(channels& on, Output&& output, rank_id peer,
+pending_messages start_recv(channels& channels, Output&& output, rank_id peer,
                             const call_options& options = {}) {
-  return {on, recv_from(peer, output), options};
+  return {channels, recv_from(peer, output), options};
 }
 ///@}
 

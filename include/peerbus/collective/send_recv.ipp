@@ -7,9 +7,9 @@
 
 namespace peerbus::collective {
 
-PEERBUS_INLINE void batch_send_recv(channels& on, std::span<const transfer> messages,
+PEERBUS_INLINE void batch_send_recv(channels& channels, std::span<const transfer> messages,
                                     const call_options& options) {
-  detail::batch{on, messages, options}.run();
+  detail::batch{channels, messages, options}.run();
 }
 
 }  // namespace peerbus::collective

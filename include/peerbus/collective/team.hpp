@@ -256,7 +256,7 @@ class team {
   std::uint64_t round_ = 0;  // The latest round that this rank has published.
   std::string objection_;    // Of this rank to its arguments of the latest call.
   std::optional<detail::short_text<16>> pending_;  // The operation that lacks its second half.
-  peerbus::detail::lane_pool crew_;
+  peerbus::detail::lane_pool pool_;
 };
 
 // Not `team_options{}.scratch_bytes`: in the debug mode of libstdc++ a vector, which the options

@@ -15,16 +15,16 @@ namespace peerbus::detail {
 
 /// The memory in which a rank writes for all others of `view_agreement`: `revised` counts how often
 /// it has written a set, and `begun` how often it has begun to, so that a reader sees whether what
-/// it read belongs together. `gathered` counts its gifts, which lie in `given` in turn. Behind the
-/// board follow the bits of the ranks that are gone, and then of those among them that may live, as
-/// far as the writer knows. Zeroed memory is a board.
+/// it read belongs together. `gathered` counts its contributions, which lie in `given` in turn.
+/// Behind the board follow the bits of the ranks that are gone, and then of those among them that
+/// may live, as far as the writer knows. Zeroed memory is a board.
 ///
 /// Threads: one writer at a time, any number of readers.
 struct agreement_board {
-  /// The most bytes of a gift.
+  /// The most bytes of a contribution.
   static constexpr std::size_t most_bytes = 1024;
 
-  struct gift {
+  struct contribution {
     std::atomic<std::uint64_t> what;  ///< a hash of the purpose and the number of bytes
     std::uint64_t size;
     std::array<std::byte, most_bytes> bytes;
@@ -34,7 +34,7 @@ struct agreement_board {
   std::atomic<std::uint64_t> begun;
   std::atomic<std::uint64_t> view;
   signal_word gathered;
-  std::array<gift, 2> given;
+  std::array<contribution, 2> given;
 
   [[nodiscard]] static constexpr std::size_t words_of(std::size_t ranks) noexcept {
     return (ranks + 63) / 64;
@@ -69,7 +69,7 @@ struct agreement_board {
 
   /// Gives `bytes` for a turn, when everything of the turn before the last one has been read.
   void give(std::uint64_t turn, std::uint64_t what, std::span<const std::byte> bytes) noexcept {
-    gift& place = given[turn % 2];
+    contribution& place = given[turn % 2];
     std::copy(bytes.begin(), bytes.end(), place.bytes.begin());
     place.size = bytes.size();
     // order: relaxed; the signal publishes it.

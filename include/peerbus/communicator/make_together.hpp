@@ -11,8 +11,8 @@ namespace peerbus {
 
 /// The former name of `rank_group::on_all_ranks`. It goes with the next minor version.
 template <class Make>
-[[nodiscard]] auto make_together(rank_group& group, std::string_view what, deadline until,
-                                 Make&& make) {
+[[deprecated("use rank_group::on_all_ranks")]] [[nodiscard]] auto make_together(
+    rank_group& group, std::string_view what, deadline until, Make&& make) {
   return group.on_all_ranks(what, until, std::forward<Make>(make));
 }
 

@@ -24,13 +24,13 @@ namespace peerbus::detail {
 /// behind, but shows what its owner wrote in the order of writing, and all that arrived before the
 /// owner is known to have ended.
 ///
-/// If a rank ends while it posts, some may have its last gifts, of which two may be outstanding,
-/// and others not. So each rank that learns of an end, or is about to post a set with it, posts the
-/// last gifts that it has of all ranks that have ended, as far as it has not before. If all ranks
-/// that live have done so for all that have ended, and one of them does not have a gift then, none
-/// of them has: who has it had it from a rank that ended, and posted it after the end of that one.
-/// Who leaves posts before what it has of all ranks, as far as others may lack it.
-/// tests/model/posted_gather.pml checks that.
+/// If a rank ends while it posts, some may have its last contributions, of which two may be
+/// outstanding, and others not. So each rank that learns of an end, or is about to post a set with
+/// it, posts the last contributions that it has of all ranks that have ended, as far as it has not
+/// before. If all ranks that live have done so for all that have ended, and one of them does not
+/// have a contribution then, none of them has: who has it had it from a rank that ended, and posted
+/// it after the end of that one. Who leaves posts before what it has of all ranks, as far as others
+/// may lack it. tests/model/posted_gather.pml checks that.
 ///
 /// Threads: posts from one thread at a time; the copies are brought up to date by any thread that
 /// asks for the state of a rank.
@@ -42,7 +42,7 @@ class posted_boards {
   posted_boards(std::shared_ptr<bulletin> by, std::shared_ptr<membership> members);
   posted_boards(const posted_boards&) = delete;
   posted_boards& operator=(const posted_boards&) = delete;
-  /// Posts the last gifts of all, as others may have to know what this rank has had.
+  /// Posts the last contributions of all, as others may have to know what this rank has had.
   ~posted_boards();
 
   /// Returns the copies: [ranks].
@@ -53,7 +53,7 @@ class posted_boards {
   /// `give`. Before a set this rank tells what it has of each rank of it.
   /// Throws: as `bulletin::publish`.
   void post_set(std::uint64_t revision, std::uint64_t view, std::span<const std::uint64_t> words);
-  void post_gift(std::uint64_t turn, std::uint64_t what, std::span<const std::byte> bytes);
+  void post_contribution(std::uint64_t turn, std::uint64_t what, std::span<const std::byte> bytes);
   ///@}
 
   /// Returns whether `teller` has posted what it had when it learned of the end of `ended`, or has
@@ -70,10 +70,10 @@ class posted_boards {
  private:
   using messages = std::vector<std::vector<std::byte>>;
 
-  /// Adds the last gifts of `owner` that others may lack and that this rank has not told.
-  void add_gifts(rank_id owner, messages& told);
+  /// Adds the last contributions of `owner` that others may lack and that this rank has not told.
+  void add_contributions(rank_id owner, messages& told);
   /// Returns what this rank has to say when it learns of the end of `ended`.
-  [[nodiscard]] messages tell_gifts(rank_id ended);
+  [[nodiscard]] messages tell_contributions(rank_id ended);
   [[nodiscard]] bool is_known_to_have_ended(rank_id rank) const noexcept {
     return std::find(ended_.begin(), ended_.end(), rank) != ended_.end();
   }
@@ -90,7 +90,7 @@ class posted_boards {
   std::unique_ptr<std::atomic<bool>[]> told_;  ///< [tellers][ranks]
   std::mutex taking_;           ///< guards what follows, and what `take` writes against who posts
   std::vector<rank_id> ended_;  ///< those that this rank takes for gone
-  std::vector<std::uint64_t> told_turns_;  ///< [ranks]: the last turn whose gift this rank told
+  std::vector<std::uint64_t> told_turns_;  ///< [ranks]: the last turn that this rank told of
   std::uint32_t channel_;
 };
 

@@ -17,11 +17,11 @@ namespace peerbus::detail {
 struct board_post {
   /// `told` comes after all of an owner that has ended, and `told_all` after all of a sender that
   /// leaves.
-  enum : std::uint64_t { set = 1, gift = 2, last_gift = 3, told = 4, told_all = 5 };
+  enum : std::uint64_t { set = 1, contribution = 2, last_contribution = 3, told = 4, told_all = 5 };
 
   std::uint64_t kind;
-  std::uint64_t count;      ///< the revision of a set, or the turn of a gift
-  std::uint64_t what;       ///< the number of the view, or the hash of a gift
+  std::uint64_t count;      ///< the revision of a set, or the turn of a contribution
+  std::uint64_t what;       ///< the number of the view, or the hash of a contribution
   std::uint64_t owner = 0;  ///< whose board it is that a sender has told of
 
   [[nodiscard]] std::vector<std::byte> with(std::span<const std::byte> bytes) const {
@@ -56,7 +56,7 @@ PEERBUS_INLINE posted_boards::posted_boards(std::shared_ptr<bulletin> by,
        .last_words =
            [this](rank_id ended) {
              const std::lock_guard held{taking_};
-             return tell_gifts(ended);
+             return tell_contributions(ended);
            }});
 }
 
@@ -67,30 +67,31 @@ PEERBUS_INLINE void posted_boards::post_set(std::uint64_t revision, std::uint64_
   for (const rank_id rank : all_ranks{boards_.size()}) {
     if ((words[rank.index() / 64] >> rank.index() % 64 & 1U) == 0) continue;
     messages told;
-    if (const std::lock_guard held{taking_}; !is_known_to_have_ended(rank)) told = tell_gifts(rank);
+    if (const std::lock_guard held{taking_}; !is_known_to_have_ended(rank))
+      told = tell_contributions(rank);
     for (const auto& message : told) by_->publish(channel_, message);
   }
   by_->publish(channel_, board_post{board_post::set, revision, view}.with(std::as_bytes(words)));
 }
 
-PEERBUS_INLINE void posted_boards::post_gift(std::uint64_t turn, std::uint64_t what,
-                                             std::span<const std::byte> bytes) {
-  by_->publish(channel_, board_post{board_post::gift, turn, what}.with(bytes));
+PEERBUS_INLINE void posted_boards::post_contribution(std::uint64_t turn, std::uint64_t what,
+                                                     std::span<const std::byte> bytes) {
+  by_->publish(channel_, board_post{board_post::contribution, turn, what}.with(bytes));
 }
 
 PEERBUS_INLINE posted_boards::~posted_boards() {
   by_->unsubscribe(channel_);  // From now on nothing is taken.
-  // Without memory for that, a rank that waits for a gift may get peer_dead alone.
+  // Without memory for that, a rank that waits for a contribution may get peer_dead alone.
   static_cast<void>(objection_of("the last words of a rank", [&] {
     messages told;
     for (const rank_id owner : all_ranks{boards_.size()})
-      if (owner != own_) add_gifts(owner, told);
+      if (owner != own_) add_contributions(owner, told);
     told.push_back(board_post{board_post::told_all, 0, 0}.with({}));
     for (const auto& message : told) by_->publish(channel_, message);
   }));
 }
 
-PEERBUS_INLINE void posted_boards::add_gifts(rank_id owner, messages& told) {
+PEERBUS_INLINE void posted_boards::add_contributions(rank_id owner, messages& told) {
   const agreement_board& copy = agreement_board::at(boards_[owner.index()]);
   const std::uint64_t last = copy.gathered.value();
   if (last == 0) return;
@@ -102,20 +103,20 @@ PEERBUS_INLINE void posted_boards::add_gifts(rank_id owner, messages& told) {
   std::uint64_t& known = told_turns_[owner.index()];
   const std::uint64_t first = std::max({known + 1, last - 1, first_of_view(last), needed});
   for (std::uint64_t turn = first; turn <= last; ++turn) {
-    const agreement_board::gift& given = copy.given[turn % 2];
+    const agreement_board::contribution& given = copy.given[turn % 2];
     // order: relaxed; the signal has published it.
     const std::uint64_t what = given.what.load(std::memory_order_relaxed);
-    told.push_back(board_post{board_post::last_gift, turn, what, owner.index()}.with(
+    told.push_back(board_post{board_post::last_contribution, turn, what, owner.index()}.with(
         std::span{given.bytes}.first(given.size)));
     known = turn;
   }
 }
 
 /// A set that only some have does no harm, as its writer is gone.
-PEERBUS_INLINE posted_boards::messages posted_boards::tell_gifts(rank_id ended) {
+PEERBUS_INLINE posted_boards::messages posted_boards::tell_contributions(rank_id ended) {
   if (!is_known_to_have_ended(ended)) ended_.push_back(ended);
   messages told;
-  for (const rank_id owner : ended_) add_gifts(owner, told);
+  for (const rank_id owner : ended_) add_contributions(owner, told);
   told.push_back(board_post{board_post::told, 0, 0, ended.index()}.with({}));
   return told;
 }
@@ -147,9 +148,9 @@ PEERBUS_INLINE void posted_boards::take(rank_id from, std::span<const std::byte>
       from.index() * boards_.size(), boards_.size());
   if (post.kind == board_post::told_all)
     for (auto& one : told) one.store(true, std::memory_order_release);
-  const bool is_own = post.kind == board_post::gift;
-  if (post.kind < board_post::gift || post.kind > board_post::told || post.owner >= told.size() ||
-      (!is_own && post.owner == own_.index()))
+  const bool is_own = post.kind == board_post::contribution;
+  if (post.kind < board_post::contribution || post.kind > board_post::told ||
+      post.owner >= told.size() || (!is_own && post.owner == own_.index()))
     return;
   if (post.kind == board_post::told) return told[post.owner].store(true, std::memory_order_release);
   agreement_board& copy = agreement_board::at(boards_[is_own ? from.index() : post.owner]);

@@ -122,8 +122,9 @@ class view_agreement {
   void require_member(rank_id rank) const;
   /// Returns whether a member of `view` gives nothing any more in it.
   [[nodiscard]] bool gives_no_more(rank_id rank, const group_view& view) const noexcept;
-  /// Waits, if `ended` has ended, until its gift of `turn` is there, or each member of `view` that
-  /// lives has told what it has of each that has ended. Returns peer_dead once they have.
+  /// Waits, if `ended` has ended, until its contribution of `turn` is there, or each member of
+  /// `view` that lives has told what it has of each that has ended. Returns peer_dead once they
+  /// have.
   [[nodiscard]] errc await_last_words(rank_id ended, std::uint64_t turn, const group_view& view,
                                       deadline until) noexcept;
   /// Waits until `awaited`, or this rank for nobody, or another rank outside `gone` has written its

@@ -218,7 +218,7 @@ PEERBUS_INLINE std::vector<std::byte> view_agreement::gather(const group_view& v
   // A rank gives for this turn when it has read everything of the one before, whose place the next
   // turn has.
   board_of(own()).give(turn, what.value(), own_bytes);
-  if (posted_ != nullptr) posted_->post_gift(turn, what.value(), own_bytes);
+  if (posted_ != nullptr) posted_->post_contribution(turn, what.value(), own_bytes);
   std::vector<std::byte> all;
   all.reserve(view.members().size() * own_bytes.size());
   for (const rank_id rank : view.members()) {

@@ -23,6 +23,10 @@ namespace peerbus::detail {
 /// except that it calls `share` where it has much to do.
 class lane_pool {
  public:
+  /// The least number of bytes that lanes divide among themselves. Fewer take less time than it
+  /// takes to give a lane its share.
+  static constexpr std::size_t least_shared_bytes = std::size_t{16} << 10U;
+
   /// Work that is divided: the items from `begin` to the one before `end` are the share of lane
   /// `index`.
   using work = function_ref<void(std::size_t index, std::size_t begin, std::size_t end)>;

@@ -25,7 +25,8 @@ namespace peerbus::moe {
 /// The former name of an `exchange` that may relay, without output attachments where it does. It
 /// goes with version 0.2: set `exchange_config::relay` instead.
 template <partly_direct_transport Transport, token_codec Codec, row_layout Layout = compact>
-class two_level_exchange : public exchange<Transport, Codec, Layout> {
+class [[deprecated("use exchange with exchange_config::relay")]] two_level_exchange
+    : public exchange<Transport, Codec, Layout> {
   using base = exchange<Transport, Codec, Layout>;
 
  public:

@@ -18,8 +18,8 @@ auto reported(const event_listeners& listeners, operation_event event, Work&& wo
   struct end_of_event {
     const event_listeners& listeners;
     operation_event& event;
-    end_of_event(const event_listeners& told, operation_event& of) noexcept
-        : listeners{told}, event{of} {}
+    end_of_event(const event_listeners& group, operation_event& operation) noexcept
+        : listeners{group}, event{operation} {}
     end_of_event(const end_of_event&) = delete;
     end_of_event& operator=(const end_of_event&) = delete;
     ~end_of_event() {

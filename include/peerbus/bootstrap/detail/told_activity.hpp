@@ -78,10 +78,10 @@ class told_activity {
   }
 
   void take(rank_id from, std::span<const std::byte> message) noexcept {
-    activity_line::notice told;
-    if (message.size() != sizeof told) return;
-    std::memcpy(&told, message.data(), sizeof told);
-    lines_[from.index()].hear(told);
+    activity_line::notice notice;
+    if (message.size() != sizeof notice) return;
+    std::memcpy(&notice, message.data(), sizeof notice);
+    lines_[from.index()].hear(notice);
   }
 
   std::shared_ptr<bulletin> by_;

@@ -32,7 +32,8 @@ class algorithm_choice {
   };
 
   /// Chooses for all sizes. Does not allocate.
-  algorithm_choice(const team_shape& of, const access_costs& costs, const limits& given) noexcept;
+  algorithm_choice(const team_shape& shape, const access_costs& costs,
+                   const limits& given) noexcept;
 
   /// How much a reduction says about the order of ranks.
   enum class order_need : std::size_t {
@@ -87,9 +88,9 @@ class algorithm_choice {
   [[nodiscard]] bool may_reorder(order_need need) const noexcept {
     return need == order_need::none || (need == order_need::result && may_reorder_);
   }
-  static std::uint64_t close_sizes(const team_shape& of, const access_costs& costs,
+  static std::uint64_t close_sizes(const team_shape& shape, const access_costs& costs,
                                    const limits& given) noexcept;
-  static by_size choose(choice_of operation, const team_shape& of, const access_costs& costs,
+  static by_size choose(choice_of operation, const team_shape& shape, const access_costs& costs,
                         const limits& given, bool may_reorder) noexcept;
 
   bool may_reorder_;

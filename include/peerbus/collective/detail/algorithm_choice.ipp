@@ -23,26 +23,28 @@ PEERBUS_INLINE access_costs costs_from(const cost_table& table, page_access acce
   return costs;
 }
 
-PEERBUS_INLINE algorithm_choice::algorithm_choice(const team_shape& of, const access_costs& costs,
+PEERBUS_INLINE algorithm_choice::algorithm_choice(const team_shape& shape,
+                                                  const access_costs& costs,
                                                   const limits& given) noexcept
     : may_reorder_{given.may_reorder || !keeps_rank_order(given.forced)},
-      rank_order_{choose(choice_of::all_reduce, of, costs, given, false)},
-      any_order_{choose(choice_of::all_reduce, of, costs, given, true)},
-      gathering_{choose(choice_of::all_gather, of, costs, given, true)},
-      scattering_{choose(choice_of::reduce_scatter, of, costs, given, true)},
-      broadcasting_{choose(choice_of::broadcast, of, costs, given, true)},
-      close_{close_sizes(of, costs, given)} {}
+      rank_order_{choose(choice_of::all_reduce, shape, costs, given, false)},
+      any_order_{choose(choice_of::all_reduce, shape, costs, given, true)},
+      gathering_{choose(choice_of::all_gather, shape, costs, given, true)},
+      scattering_{choose(choice_of::reduce_scatter, shape, costs, given, true)},
+      broadcasting_{choose(choice_of::broadcast, shape, costs, given, true)},
+      close_{close_sizes(shape, costs, given)} {}
 
-PEERBUS_INLINE std::uint64_t algorithm_choice::close_sizes(const team_shape& of,
+PEERBUS_INLINE std::uint64_t algorithm_choice::close_sizes(const team_shape& shape,
                                                            const access_costs& costs,
                                                            const limits& given) noexcept {
   // Where one costs more than this by the formulas, a trial would only cost time.
   constexpr double most_ratio = 4;
-  if (!given.has_trials || !is_possible(algorithm::two_shots, choice_of::all_reduce, of)) return 0;
+  if (!given.has_trials || !is_possible(algorithm::two_shots, choice_of::all_reduce, shape))
+    return 0;
   std::uint64_t close = 0;
   for (std::size_t log2 = least_tried_log2; log2 <= most_tried_log2; ++log2) {
     const auto cost = [&](algorithm by) noexcept {
-      return cost_us(by, choice_of::all_reduce, std::size_t{1} << log2, of, costs);
+      return cost_us(by, choice_of::all_reduce, std::size_t{1} << log2, shape, costs);
     };
     const double ratio = cost(algorithm::one_shot) / cost(algorithm::two_shots);
     if (ratio < most_ratio && ratio > 1 / most_ratio) close |= std::uint64_t{1} << log2;
@@ -51,12 +53,12 @@ PEERBUS_INLINE std::uint64_t algorithm_choice::close_sizes(const team_shape& of,
 }
 
 PEERBUS_INLINE algorithm_choice::by_size algorithm_choice::choose(choice_of operation,
-                                                                  const team_shape& of,
+                                                                  const team_shape& shape,
                                                                   const access_costs& costs,
                                                                   const limits& given,
                                                                   bool may_reorder) noexcept {
   const bool is_forced = given.forced != algorithm::automatic &&
-                         is_possible(given.forced, operation, of) &&
+                         is_possible(given.forced, operation, shape) &&
                          (may_reorder || keeps_rank_order(given.forced));
   const bool is_divided = !is_forced && operation == choice_of::all_reduce && given.one_shot_bytes;
   by_size made{
@@ -64,15 +66,15 @@ PEERBUS_INLINE algorithm_choice::by_size algorithm_choice::choose(choice_of oper
   for (std::size_t log2 = 0; log2 < made.small.size(); ++log2) {
     const std::size_t bytes = std::size_t{1} << log2;
     const auto best_of = [&](std::span<const algorithm> candidates) noexcept {
-      return cheapest(candidates, operation, bytes, of, costs, may_reorder);
+      return cheapest(candidates, operation, bytes, shape, costs, may_reorder);
     };
     const algorithm gathers = best_of(gathering_algorithms);
     const algorithm divides = best_of(dividing_algorithms);
     const bool is_small =
         given.has_trials && operation == choice_of::all_reduce && log2 < least_tried_log2;
     const bool can_divide = divides != algorithm::automatic && !is_small;
-    const bool divides_cheaper = can_divide && cost_us(divides, operation, bytes, of, costs) <
-                                                   cost_us(gathers, operation, bytes, of, costs);
+    const bool divides_cheaper = can_divide && cost_us(divides, operation, bytes, shape, costs) <
+                                                   cost_us(gathers, operation, bytes, shape, costs);
     made.small[log2] = is_forced                        ? given.forced
                        : !is_divided && divides_cheaper ? divides
                                                         : gathers;

@@ -27,7 +27,7 @@ namespace peerbus::collective::detail {
 class batch {
  public:
   /// Checks the messages. Throws as `batch_send_recv` does before it has any effect.
-  batch(channels& on, std::span<const transfer> messages, const call_options& options);
+  batch(channels& channels, std::span<const transfer> messages, const call_options& options);
 
   /// Moves all messages.
   void run() {

@@ -14,22 +14,22 @@
 // The checks of the messages of a batch, before any of them has an effect.
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE batch::batch(channels& on, std::span<const transfer> messages,
+PEERBUS_INLINE batch::batch(channels& channels, std::span<const transfer> messages,
                             const call_options& options)
-    : on_{on},
-      memory_{*on.memory_},
-      number_{on.calls_ + 1},
+    : on_{channels},
+      memory_{*channels.memory_},
+      number_{channels.calls_ + 1},
       messages_{messages},
       until_{options.until} {
-  memory_.group().require_healthy("batch_send_recv", on.view_);
-  if (on.is_pending_)
+  memory_.group().require_healthy("batch_send_recv", channels.view_);
+  if (channels.is_pending_)
     throw error{errc::invalid_argument, peerbus::detail::concat("batch_send_recv was called while ",
                                                                 title(), " is not finished")};
   if (options.as.count != 1)
     throw error{errc::invalid_argument,
                 peerbus::detail::concat("batch_send_recv was given lane ", options.as.index, " of ",
                                         options.as.count, ", expected one lane")};
-  ++on.calls_;
+  ++channels.calls_;
   if (const std::string objection = object(); !objection.empty())
     throw error{errc::invalid_argument, peerbus::detail::concat(title(), " was given ", objection)};
 }

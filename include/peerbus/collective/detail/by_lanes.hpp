@@ -22,15 +22,11 @@
 
 namespace peerbus::collective::detail {
 
-/// The least number of bytes that lanes divide among themselves. Fewer take less time than it takes
-/// to give a lane its share.
-inline constexpr std::size_t least_shared_bytes = std::size_t{16} << 10U;
-
 /// Returns the deadline by which all lanes of a call must have come.
-deadline lane_deadline(team& on, const call_options& options);
+deadline lane_deadline(team& team, const call_options& options);
 
 /// Poisons the communicator, because the lanes of a call of `operation` do not fit together.
-[[noreturn]] void fail_lanes(team& on, std::string_view operation, errc code,
+[[noreturn]] void fail_lanes(team& team, std::string_view operation, errc code,
                              const std::string& text);
 
 ///@{
@@ -39,24 +35,24 @@ deadline lane_deadline(team& on, const call_options& options);
 /// Throws: as `body`; `error` invalid_argument or timed_out if the lanes do not fit together, and
 /// the communicator is poisoned.
 template <class Body>
-void by_lanes(team& on, std::string_view operation, const char* name, const call_options& options,
+void by_lanes(team& team, std::string_view operation, const char* name, const call_options& options,
               Body&& body) {
   const auto carry_out = [&] {
-    team_access::crew(on).carry_out(
-        options.as, body, [&] { return lane_deadline(on, options); },
-        [&](errc code, const std::string& text) { fail_lanes(on, operation, code, text); }, name);
+    team_access::pool(team).carry_out(
+        options.as, body, [&] { return lane_deadline(team, options); },
+        [&](errc code, const std::string& text) { fail_lanes(team, operation, code, text); }, name);
   };
   if (options.as.index == 0) return carry_out();
   // Lane 0 tells of the operation itself.
-  const event_listeners& listeners = team_access::communicator(on).members()->listeners();
+  const event_listeners& listeners = team_access::communicator(team).members()->listeners();
   if (!listeners.any()) return carry_out();
   peerbus::detail::reported(listeners,
                             {.kind = event_kind::step, .name = name, .lane = options.as.index},
                             [&](const operation_event&) { carry_out(); });
 }
 template <class Body>
-void by_lanes(team& on, const char* operation, const call_options& options, Body&& body) {
-  by_lanes(on, operation, operation, options, body);
+void by_lanes(team& team, const char* operation, const call_options& options, Body&& body) {
+  by_lanes(team, operation, operation, options, body);
 }
 ///@}
 

@@ -44,7 +44,7 @@ class call_rounds {
   /// Begins a call. `objection` says what is wrong with the arguments. If it is not empty, the
   /// first round refuses the call on all ranks. Does not communicate.
   /// Throws: `error` poisoned; invalid_argument if an operation of the team is between its halves.
-  call_rounds(team& on, const call_header& header, const request& given,
+  call_rounds(team& team, const call_header& header, const request& given,
               const call_options& options, std::string objection);
   call_rounds(call_rounds&&) = default;
   call_rounds(const call_rounds&) = delete;
@@ -133,7 +133,7 @@ class call_rounds {
   /// of all ranks has `bytes` bytes.
   void choose_way(std::size_t bytes) noexcept;
   /// Returns the lanes that carry out operations of the team.
-  [[nodiscard]] peerbus::detail::lane_pool& crew() const noexcept { return on_.crew_; }
+  [[nodiscard]] peerbus::detail::lane_pool& pool() const noexcept { return on_.pool_; }
   /// Does `copy_bytes` by all lanes, if there are several and it is worth it.
   void copy(std::byte* target, const std::byte* source, std::size_t bytes) const noexcept;
   /// Does the same from `source`, which `slice` returned for `peer`.

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <peerbus/bootstrap/agreement.hpp>
-#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/team_access.hpp>
 #include <peerbus/communicator/rank_group.hpp>
@@ -17,17 +16,17 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE call_rounds::call_rounds(team& on, const call_header& header, const request& given,
+PEERBUS_INLINE call_rounds::call_rounds(team& team, const call_header& header, const request& given,
                                         const call_options& options, std::string objection)
-    : on_{on},
-      pages_{*on.pages_},
+    : on_{team},
+      pages_{*team.pages_},
       until_{options.until},
-      check_{pages_, header, on.calls_ + 1, on.round_ + 1},
+      check_{pages_, header, team.calls_ + 1, team.round_ + 1},
       input_{given.input},
       what_{given.what},
       kind_{pattern_of(given.what)},
       input_in_{given.input_in},
-      stream_least_{on.options().stream_bytes.value_or(~std::size_t{0})},
+      stream_least_{team.options().stream_bytes.value_or(~std::size_t{0})},
       // Larger pages of all ranks fill a cache, so that lines leave it before they are written
       // again. Plain stores are then faster. Of rooted operations one rank writes or reads alone.
       stream_end_{std::size_t{header.root == call_header::no_root ? 256U : 512U} << 10U} {
@@ -37,15 +36,15 @@ PEERBUS_INLINE call_rounds::call_rounds(team& on, const call_header& header, con
   // not know those of the others when it decides.
   const bool is_large =
       header.count == call_header::varied ||
-      header.count * header.element.bytes >= on.options().window_bytes.value_or(0);
+      header.count * header.element.bytes >= team.options().window_bytes.value_or(0);
   is_in_window_ = header.is_in_window() && is_large;
   offers_ = header.place == operand_place::private_memory;
-  team_access::require_ready(on, header.operation.view());
-  if (options.as.count != on.crew_.lanes()) throw_lanes(options.as);
+  team_access::require_ready(team, header.operation.view());
+  if (options.as.count != team.pool_.lanes()) throw_lanes(options.as);
   is_private_ = offers_;  // A variable form chooses when it knows the sizes.
   if (offers_ && !kind_.varies) choose_way(header.count * header.element.bytes);
   ++on_.calls_;
-  if (objection.empty() && input_in_.window != nullptr && input_in_.bus != on.windows_from_)
+  if (objection.empty() && input_in_.window != nullptr && input_in_.bus != team.windows_from_)
     objection = "an input in a window of another communicator than that of the team";
   on_.objection_ = std::move(objection);
 }
@@ -80,7 +79,7 @@ PEERBUS_INLINE void call_rounds::offer(std::size_t page_at, std::size_t input_at
   if (reads_operands()) return;
   std::byte* const target = page() + page_at;
   const std::byte* const source = input_.data() + input_at;
-  if (crew().lanes() != 1 || bytes < stream_least_ || bytes >= stream_end_)
+  if (pool().lanes() != 1 || bytes < stream_least_ || bytes >= stream_end_)
     return copy(target, source, bytes);
   kernel::stream(kernel::best(), target, source, bytes);
   kernel::fence_streams();  // The release that publishes the page does not order them.
@@ -88,16 +87,17 @@ PEERBUS_INLINE void call_rounds::offer(std::size_t page_at, std::size_t input_at
 
 PEERBUS_INLINE void call_rounds::copy(std::byte* target, const std::byte* source,
                                       std::size_t bytes) const noexcept {
-  if (crew().lanes() == 1 || bytes < least_shared_bytes || target == source)
+  if (pool().lanes() == 1 || bytes < peerbus::detail::lane_pool::least_shared_bytes ||
+      target == source)
     return peerbus::detail::copy_bytes(target, source, bytes);
-  crew().share(bytes, cache_line_bytes, [&](std::size_t, std::size_t begin, std::size_t end) {
+  pool().share(bytes, cache_line_bytes, [&](std::size_t, std::size_t begin, std::size_t end) {
     peerbus::detail::copy_bytes(target + begin, source + begin, end - begin);
   });
 }
 
 PEERBUS_INLINE void call_rounds::read(std::byte* target, rank_id peer, const std::byte* source,
                                       std::size_t bytes) noexcept {
-  if (is_private_) return on_.private_.read(crew(), target, peer, source, bytes);
+  if (is_private_) return on_.private_.read(pool(), target, peer, source, bytes);
   copy(target, source, bytes);
 }
 
@@ -207,10 +207,10 @@ PEERBUS_INLINE void call_rounds::await_peers() {
 
 PEERBUS_ERROR_PATH void call_rounds::put_refusal(errc code, std::string_view objection) {
   // The peers get as much of the text as fits into a slice.
-  const std::string_view told = objection.substr(0, slice_bytes(1));
-  check_.refuse(code, told.size());
-  std::copy(told.begin(), told.end(), reinterpret_cast<char*>(page()));
-  put([&](rank_id) noexcept { return byte_range{0, told.size()}; });
+  const std::string_view text = objection.substr(0, slice_bytes(1));
+  check_.refuse(code, text.size());
+  std::copy(text.begin(), text.end(), reinterpret_cast<char*>(page()));
+  put([&](rank_id) noexcept { return byte_range{0, text.size()}; });
 }
 
 PEERBUS_ERROR_PATH void call_rounds::throw_objection() {

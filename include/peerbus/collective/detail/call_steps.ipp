@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <peerbus/collective/detail/algorithm_choice.hpp>
 #include <peerbus/collective/detail/call_rounds.hpp>
-#include <peerbus/collective/reduction.hpp>
 #include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/text.hpp>
 
 namespace peerbus::collective::detail {
-
-using order_need = algorithm_choice::order_need;
 
 PEERBUS_INLINE void call_rounds::begin_steps() {
   is_in_steps_ = true;

@@ -15,26 +15,29 @@ namespace peerbus::collective::detail {
 /// Begins the operation of a request: checks it, and chooses the algorithm. Does not communicate.
 /// `reduce` is its reduction, if it has one.
 /// Throws: as the constructor of `call`.
-operation begin(team& on, const request& asked, const reducer& reduce, const call_options& options);
+operation begin(team& team, const request& asked, const reducer& reduce,
+                const call_options& options);
 
 /// Does an operation, by all lanes. If it has a residual, `reduce` is the sum before that.
 /// Throws: as `by_lanes` and `call_rounds::await`.
-void carry_out(team& on, const request& asked, const reducer& reduce, const call_options& options);
+void carry_out(team& team, const request& asked, const reducer& reduce,
+               const call_options& options);
 /// Does one that reduces nothing.
-inline void carry_out(team& on, const request& asked, const call_options& options) {
-  carry_out(on, asked, reducer{}, options);
+inline void carry_out(team& team, const request& asked, const call_options& options) {
+  carry_out(team, asked, reducer{}, options);
 }
 
 /// Does the first half of an operation without a residual.
 /// Throws: as `begin` and `operation::start`.
-pending start(team& on, const request& asked, const kept_reducer& reduce,
+pending start(team& team, const request& asked, const kept_reducer& reduce,
               const call_options& options);
 /// Does the first half of one that reduces nothing.
-inline pending start(team& on, const request& asked, const call_options& options) {
-  return start(on, asked, kept_reducer{}, options);
+inline pending start(team& team, const request& asked, const call_options& options) {
+  return start(team, asked, kept_reducer{}, options);
 }
 /// Does the first half of an operation with a residual. `sum` refers to what outlives the call.
-pending start_add(team& on, const request& asked, const reducer& sum, const call_options& options);
+pending start_add(team& team, const request& asked, const reducer& sum,
+                  const call_options& options);
 
 }  // namespace peerbus::collective::detail
 

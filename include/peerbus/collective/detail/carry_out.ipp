@@ -29,25 +29,25 @@ namespace peerbus::collective::detail {
 
 /// Returns the algorithm of a request. An element may be too large for the slices of an algorithm
 /// that divides them further.
-PEERBUS_INLINE algorithm algorithm_for(team& on, const request& asked,
+PEERBUS_INLINE algorithm algorithm_for(team& team, const request& asked,
                                        const reducer& reduce) noexcept {
   const auto if_it_fits = [&](algorithm by, choice_of choice) noexcept {
     const bool divides = by != algorithm::one_shot && by != algorithm::two_shots;
-    return divides && whole_slice(by, choice, on.shape(), asked.element.bytes) == 0
+    return divides && whole_slice(by, choice, team.shape(), asked.element.bytes) == 0
                ? algorithm::one_shot
                : by;
   };
   switch (asked.what) {
     case operation_kind::broadcast:
-      return on.algorithm_of(choice_of::broadcast, asked.output.size());
+      return team.algorithm_of(choice_of::broadcast, asked.output.size());
     case operation_kind::all_gather:
-      return on.algorithm_of(choice_of::all_gather, asked.input.size());
+      return team.algorithm_of(choice_of::all_gather, asked.input.size());
     case operation_kind::all_reduce:
     case operation_kind::all_reduce_add:
-      return if_it_fits(team_access::algorithm_of_all_reduce(on, asked, reduce.name()),
+      return if_it_fits(team_access::algorithm_of_all_reduce(team, asked, reduce.name()),
                         choice_of::all_reduce);
     case operation_kind::reduce_scatter:
-      return if_it_fits(team_access::algorithm_of_reduce_scatter(on, asked, reduce.name()),
+      return if_it_fits(team_access::algorithm_of_reduce_scatter(team, asked, reduce.name()),
                         choice_of::reduce_scatter);
     default: return algorithm::one_shot;
   }
@@ -96,100 +96,103 @@ PEERBUS_ERROR_PATH std::string object_to_sizes(const pattern& kind, const reques
 }
 
 /// Says what is wrong with a request, and fills the tables of a variable form.
-PEERBUS_INLINE std::string object_to_request(team& on, const request& asked) {
+PEERBUS_INLINE std::string object_to_request(team& team, const request& asked) {
   const pattern& kind = pattern_of(asked.what);
   if (kind.reduces) {
-    const std::size_t slice = on.map().slice_bytes(kind.one_takes ? 1 : on.size());
+    const std::size_t slice = team.map().slice_bytes(kind.one_takes ? 1 : team.size());
     if (slice < asked.element.bytes) return too_large(asked.element, slice);
   }
-  if (kind.has_root() && asked.root.index() >= on.size()) return wrong_root(on, asked.root);
+  if (kind.has_root() && asked.root.index() >= team.size()) return wrong_root(team, asked.root);
   if (kind.varies)
-    return object_to_parts(team_access::sends(on), team_access::receives(on), on.rank(), asked);
-  const bool gives = kind.gives(on.rank() == asked.root);
-  const bool takes = kind.takes(on.rank() == asked.root);
-  if (!sizes_fit(kind, asked, on.size(), gives, takes))
-    return object_to_sizes(kind, asked, on.size());
+    return object_to_parts(team_access::sends(team), team_access::receives(team), team.rank(),
+                           asked);
+  const bool gives = kind.gives(team.rank() == asked.root);
+  const bool takes = kind.takes(team.rank() == asked.root);
+  if (!sizes_fit(kind, asked, team.size(), gives, takes))
+    return object_to_sizes(kind, asked, team.size());
   const std::size_t row = kind.input_rows == kind.output_rows
                               ? 0
-                              : on.rank().index() * block_bytes(kind, asked, on.size());
+                              : team.rank().index() * block_bytes(kind, asked, team.size());
   // The data of a broadcast are an input at the root and an output elsewhere.
   const bool has_input = gives || asked.what == operation_kind::broadcast;
   return object_to(asked, has_input, takes, row);
 }
 
 /// Returns where peers access the operands of a request, none of which lies in a window.
-PEERBUS_INLINE operand_place place_outside_windows(const team& on, const request& asked,
+PEERBUS_INLINE operand_place place_outside_windows(const team& team, const request& asked,
                                                    algorithm by) noexcept {
   const pattern& kind = pattern_of(asked.what);
-  const std::size_t row = kind.varies ? ~std::size_t{0} : block_bytes(kind, asked, on.size());
-  const bool is_read = by == algorithm::one_shot && on.shape().access == page_access::loads &&
-                       team_access::reads(on).are_offered(kind, row);
+  const std::size_t row = kind.varies ? ~std::size_t{0} : block_bytes(kind, asked, team.size());
+  const bool is_read = by == algorithm::one_shot && team.shape().access == page_access::loads &&
+                       team_access::reads(team).are_offered(kind, row);
   return is_read ? operand_place::private_memory : operand_place::memory;
 }
 
 /// Returns where peers access the operands of a request.
-PEERBUS_INLINE operand_place place_for(const team& on, const request& asked,
+PEERBUS_INLINE operand_place place_for(const team& team, const request& asked,
                                        algorithm by) noexcept {
-  if (asked.input_in.part_of == nullptr) return place_outside_windows(on, asked, by);
+  if (asked.input_in.part_of == nullptr) return place_outside_windows(team, asked, by);
   const pattern& kind = pattern_of(asked.what);
   const bool is_in_place = !asked.output.empty() && asked.is_in_place();
   // This rank overwrites what its peers would read.
   if (kind.input_rows && kind.output_rows && is_in_place)
-    return place_outside_windows(on, asked, by);
+    return place_outside_windows(team, asked, by);
   const bool is_all_reduce = kind.reduces && !kind.input_rows && !kind.one_takes;
   if (!is_all_reduce) return operand_place::window;
   if (asked.is_in_place()) return operand_place::window_in_place;
   return by == algorithm::one_shot ? operand_place::window : operand_place::memory;
 }
 
-PEERBUS_INLINE operation begin(team& on, const request& asked, const reducer& reduce,
+PEERBUS_INLINE operation begin(team& team, const request& asked, const reducer& reduce,
                                const call_options& options) {
   const pattern& kind = pattern_of(asked.what);
-  if (kind.varies) team_access::require_ready(on, kind.name);
-  std::string objection = object_to_request(on, asked);
-  const way_trials::running trial = team_access::trial_of(on, asked);
+  if (kind.varies) team_access::require_ready(team, kind.name);
+  std::string objection = object_to_request(team, asked);
+  const way_trials::running trial = team_access::trial_of(team, asked);
   const algorithm by =
-      trial.counts ? algorithm_of_way(trial.way) : algorithm_for(on, asked, reduce);
-  const std::uint64_t count =
-      kind.varies ? call_header::varied : block_bytes(kind, asked, on.size()) / asked.element.bytes;
+      trial.counts ? algorithm_of_way(trial.way) : algorithm_for(team, asked, reduce);
+  const std::uint64_t count = kind.varies
+                                  ? call_header::varied
+                                  : block_bytes(kind, asked, team.size()) / asked.element.bytes;
   call_header header;
   header.operation = kind.operation;
   if (kind.reduces) header.reduction = reduce.name();
   header.element = asked.element;
   if (kind.has_root()) header.root = static_cast<std::uint32_t>(asked.root.index());
   header.count = count;
-  header.place = place_for(on, asked, by);
+  header.place = place_for(team, asked, by);
   header.offset = header.place == operand_place::private_memory ? private_reads::offer(kind, asked)
                                                                 : asked.input_in.offset;
   if (header.is_in_window()) header.window = asked.input_in.number & call_header::window_mask;
   // A rank may be in a trial without the others, if their operands lie in a window.
   if (header.place == operand_place::memory && by == algorithm::two_shots)
     header.window = call_header::in_two_shots;
-  operation begun{on, header, asked, options, std::move(objection), carried_out_by(asked.what, by)};
+  operation begun{
+      team, header, asked, options, std::move(objection), carried_out_by(asked.what, by)};
   if (trial.counts) begun.take_part(trial);
   if (begun.rounds().is_in_window() && header.place == operand_place::window_in_place)
     begun.carry_out_by(all_reduce_in_window);
   return begun;
 }
 
-PEERBUS_INLINE void carry_out(team& on, const request& asked, const reducer& reduce,
+PEERBUS_INLINE void carry_out(team& team, const request& asked, const reducer& reduce,
                               const call_options& options) {
-  by_lanes(on, pattern_of(asked.what).name, options, [&] {
-    if (!asked.residual) return begin(on, asked, reduce, options).run(asked, reduce);
-    const sum_with_residual fused{on, reduce, asked};
-    begin(on, asked, fused.reduce(), options).run(asked, fused.reduce());
+  by_lanes(team, pattern_of(asked.what).name, options, [&] {
+    if (!asked.residual) return begin(team, asked, reduce, options).run(asked, reduce);
+    const sum_with_residual fused{team, reduce, asked};
+    begin(team, asked, fused.reduce(), options).run(asked, fused.reduce());
   });
 }
 
-PEERBUS_INLINE pending start(team& on, const request& asked, const kept_reducer& reduce,
+PEERBUS_INLINE pending start(team& team, const request& asked, const kept_reducer& reduce,
                              const call_options& options) {
-  return {begin(on, asked, reduce.get(), options), asked, reduce};
+  return {begin(team, asked, reduce.get(), options), asked, reduce};
 }
 
-PEERBUS_INLINE pending start_add(team& on, const request& asked, const reducer& sum,
+PEERBUS_INLINE pending start_add(team& team, const request& asked, const reducer& sum,
                                  const call_options& options) {
-  const sum_with_residual fused{on, sum, asked};
-  return {begin(on, asked, fused.reduce(), options), asked, {fused.reduce(), fused}};
+  const sum_with_residual fused{team, sum, asked};
+  return {begin(team, asked, fused.reduce(), options), asked, {fused.reduce(), fused}};
 }
 
 }  // namespace peerbus::collective::detail

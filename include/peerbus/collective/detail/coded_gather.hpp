@@ -66,10 +66,11 @@ using take_token = peerbus::detail::function_ref<void(
     std::size_t index, const coded_place<const std::byte>& place, std::span<float> scratch)>;
 
 /// Says what is wrong with the arguments of a call. An empty string if nothing is.
-std::string object_to_coded(const team& on, const coded_shape& shape, const coded_operands& given);
+std::string object_to_coded(const team& team, const coded_shape& shape,
+                            const coded_operands& given);
 
 /// Begins `all_gather_coded` for any codec and output. `carry_out` calls `gather_coded_slices`.
-operation all_gather_coded_bytes(team& on, const coded_shape& shape, const coded_operands& given,
+operation all_gather_coded_bytes(team& team, const coded_shape& shape, const coded_operands& given,
                                  const call_options& options, operation::body* carry_out);
 
 /// Does the rounds of an `all_gather_coded`.

@@ -13,7 +13,7 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE std::string object_to_coded(const team& on, const coded_shape& shape,
+PEERBUS_INLINE std::string object_to_coded(const team& team, const coded_shape& shape,
                                            const coded_operands& given) {
   using peerbus::detail::concat;
   if (shape.hidden == 0 || shape.hidden % given.hidden_multiple != 0)
@@ -25,11 +25,11 @@ PEERBUS_INLINE std::string object_to_coded(const team& on, const coded_shape& sh
   if (given.elements % shape.hidden != 0)
     return concat("tokens of ", given.elements, " elements, expected a multiple of hidden, ",
                   shape.hidden);
-  const std::size_t all = on.size() * shape.tokens;
+  const std::size_t all = team.size() * shape.tokens;
   const auto wrong_bytes = [&](std::string_view operand, std::span<const std::byte> range,
                                std::size_t each) {
     if (range.size() != all * each)
-      return concat(operand, " of ", range.size(), " bytes, expected ", on.size(), " ranks x ",
+      return concat(operand, " of ", range.size(), " bytes, expected ", team.size(), " ranks x ",
                     shape.tokens, " tokens x ", each, " bytes = ", all * each);
     if (range.data() == nullptr && !range.empty())
       return concat(operand, " that are null but ", range.size(), " bytes long");
@@ -43,30 +43,30 @@ PEERBUS_INLINE std::string object_to_coded(const team& on, const coded_shape& sh
   if (tokens.data() == nullptr && !tokens.empty())
     return concat("tokens that are null but ", given.elements, " elements long");
   const bool is_in_place = given.may_be_in_place && !tokens.empty() &&
-                           tokens.data() == given.rows.data() + on.rank().index() * tokens.size();
+                           tokens.data() == given.rows.data() + team.rank().index() * tokens.size();
   if ((!is_in_place && !are_apart(tokens, given.rows)) || !are_apart(tokens, given.scales) ||
       !are_apart(given.rows, given.scales))
     return "ranges that overlap";
-  const std::size_t slice = on.map().slice_bytes(1);
+  const std::size_t slice = team.map().slice_bytes(1);
   if (shape.record_bytes() > slice)
     return concat("rows of ", shape.record_bytes(), " bytes with scales, expected at most ", slice,
                   ", a slice of the team's scratch memory");
-  if (given.decodes_in_scratch && shape.hidden * sizeof(float) > on.map().page_bytes)
+  if (given.decodes_in_scratch && shape.hidden * sizeof(float) > team.map().page_bytes)
     return concat("tokens that are ", shape.hidden * sizeof(float),
-                  " bytes when decoded, expected at most ", on.map().page_bytes,
+                  " bytes when decoded, expected at most ", team.map().page_bytes,
                   ", a page of the team's scratch memory");
   return {};
 }
 
-PEERBUS_INLINE operation all_gather_coded_bytes(team& on, const coded_shape& shape,
+PEERBUS_INLINE operation all_gather_coded_bytes(team& team, const coded_shape& shape,
                                                 const coded_operands& given,
                                                 const call_options& options,
                                                 operation::body* carry_out) {
-  return {on,
+  return {team,
           call_header::coded(shape.codec, shape.hidden, shape.tokens),
           {},
           options,
-          object_to_coded(on, shape, given),
+          object_to_coded(team, shape, given),
           carry_out};
 }
 
@@ -83,7 +83,7 @@ PEERBUS_INLINE void gather_coded_slices(call_rounds& gather, const coded_shape& 
         encode(done / record + i, {row, row + shape.scales_at()});
       }
     };
-    gather.crew().share(bytes / record, 1, encode_share);
+    gather.pool().share(bytes / record, 1, encode_share);
     gather.put([bytes](rank_id) noexcept { return byte_range{0, bytes}; });
   };
   const auto take_slices = [&](std::size_t done, std::size_t bytes) {
@@ -102,7 +102,7 @@ PEERBUS_INLINE void gather_coded_slices(call_rounds& gather, const coded_shape& 
       }
     };
     const std::size_t most = std::max<std::size_t>(gather.page_bytes() / each, 1);
-    gather.crew().share(gather.ranks() * rows, 1, take_share, most);
+    gather.pool().share(gather.ranks() * rows, 1, take_share, most);
   };
   gather.in_slices(shape.tokens * record, step, encode_slice, take_slices);
 }

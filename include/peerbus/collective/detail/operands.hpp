@@ -74,7 +74,7 @@ std::string object_to(const request& given, bool has_input, bool has_output,
                       std::size_t in_place_at);
 
 /// Says that a root is no rank of the team.
-std::string wrong_root(const team& on, rank_id root);
+std::string wrong_root(const team& team, rank_id root);
 
 /// Says that an operand has the wrong size: "an output of 3 elements, expected 4 ranks x 2 = 8".
 std::string wrong_size(std::string_view operand, std::size_t given, std::size_t ranks,

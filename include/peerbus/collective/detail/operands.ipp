@@ -53,8 +53,8 @@ PEERBUS_INLINE std::string object_to(const request& given, bool has_input, bool 
                 output_is_longer ? "output" : "input");
 }
 
-PEERBUS_ERROR_PATH std::string wrong_root(const team& on, rank_id root) {
-  return peerbus::detail::concat("root ", root, ", expected a rank below ", on.size());
+PEERBUS_ERROR_PATH std::string wrong_root(const team& team, rank_id root) {
+  return peerbus::detail::concat("root ", root, ", expected a rank below ", team.size());
 }
 
 PEERBUS_ERROR_PATH std::string wrong_size(std::string_view operand, std::size_t given,

@@ -27,9 +27,9 @@ class [[nodiscard]] operation {
   using body = void(call_rounds& rounds, const request& given, const reducer& reduce);
 
   /// Begins a call, as the constructor of `call` does.
-  operation(team& on, const call_header& header, const request& given, const call_options& options,
-            std::string objection, body* carry_out)
-      : rounds_{on, header, given, options, std::move(objection)}, carry_out_{carry_out} {}
+  operation(team& team, const call_header& header, const request& given,
+            const call_options& options, std::string objection, body* carry_out)
+      : rounds_{team, header, given, options, std::move(objection)}, carry_out_{carry_out} {}
 
   /// Returns the rounds of the call.
   [[nodiscard]] const call_rounds& rounds() const noexcept { return rounds_; }

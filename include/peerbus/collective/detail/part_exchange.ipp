@@ -33,8 +33,8 @@ PEERBUS_INLINE void part_exchange::find_largest() noexcept {
 PEERBUS_INLINE void part_exchange::announce() {
   for (const rank_id peer : moves_.peers()) {
     const byte_range& part = sends_[peer.index()];
-    const announcement told{part.bytes, part.offset, largest_};
-    std::memcpy(moves_.page() + peer.index() * sizeof told, &told, sizeof told);
+    const announcement announced{part.bytes, part.offset, largest_};
+    std::memcpy(moves_.page() + peer.index() * sizeof announced, &announced, sizeof announced);
   }
   moves_.put([](rank_id peer) noexcept {
     return byte_range{peer.index() * sizeof(announcement), sizeof(announcement)};
@@ -47,15 +47,16 @@ PEERBUS_INLINE bool part_exchange::compare() {
   const rank_id self = moves_.self();
   std::string objection;
   for (const rank_id sender : all_ranks{moves_.ranks()}) {
-    announcement told{sends_[sender.index()].bytes, 0, 0};
+    announcement announced{sends_[sender.index()].bytes, 0, 0};
     if (sender != self)
-      std::memcpy(&told, moves_.payload(sender, self.index() * sizeof told), sizeof told);
-    largest_ = std::max<std::size_t>(largest_, told.largest);
+      std::memcpy(&announced, moves_.payload(sender, self.index() * sizeof announced),
+                  sizeof announced);
+    largest_ = std::max<std::size_t>(largest_, announced.largest);
     if (moves_.reads_operands())
-      moves_.sources()[sender.index()] = moves_.operand(sender) + told.offset;
+      moves_.sources()[sender.index()] = moves_.operand(sender) + announced.offset;
     const std::size_t expected = receives_[sender.index()].bytes;
-    if (told.bytes != expected && objection.empty())
-      objection = peerbus::detail::concat(sender, " sends ", told.bytes / given_.element.bytes,
+    if (announced.bytes != expected && objection.empty())
+      objection = peerbus::detail::concat(sender, " sends ", announced.bytes / given_.element.bytes,
                                           " elements to ", self, ", which expects ",
                                           expected / given_.element.bytes);
   }

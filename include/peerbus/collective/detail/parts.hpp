@@ -13,18 +13,19 @@ namespace peerbus::collective::detail {
 
 /// Offers `bytes` bytes of each peer's row of the input, from byte `done` of the row on. Rows have
 /// `row_bytes` bytes.
-inline void offer_parts(call_rounds& to, std::size_t row_bytes, std::size_t done,
+inline void offer_parts(call_rounds& rounds, std::size_t row_bytes, std::size_t done,
                         std::size_t bytes) noexcept {
-  const std::size_t stride = to.part_stride();
-  for (const rank_id peer : to.peers())
-    to.offer(peer.index() * stride, peer.index() * row_bytes + done, bytes);
+  const std::size_t stride = rounds.part_stride();
+  for (const rank_id peer : rounds.peers())
+    rounds.offer(peer.index() * stride, peer.index() * row_bytes + done, bytes);
 }
 
 /// Returns what `peer` offered of this rank's row in the latest round, from byte `done` of the row
 /// on.
-inline const std::byte* part_from(const call_rounds& to, rank_id peer, std::size_t row_bytes,
+inline const std::byte* part_from(const call_rounds& rounds, rank_id peer, std::size_t row_bytes,
                                   std::size_t done) noexcept {
-  return to.slice(peer, to.self().index() * to.part_stride(), to.self().index() * row_bytes + done);
+  return rounds.slice(peer, rounds.self().index() * rounds.part_stride(),
+                      rounds.self().index() * row_bytes + done);
 }
 
 }  // namespace peerbus::collective::detail

@@ -65,7 +65,7 @@ class private_reads {
   [[nodiscard]] bool take_offers(std::uint64_t round, const pattern& kind) noexcept;
 
   /// Reads from `address` in the memory of `peer`, by all lanes. A failure is kept.
-  void read(peerbus::detail::lane_pool& crew, std::byte* target, rank_id peer,
+  void read(peerbus::detail::lane_pool& pool, std::byte* target, rank_id peer,
             const std::byte* address, std::size_t bytes) noexcept;
   /// Writes into this rank's notice of `round` whether it could read all.
   void tell(std::uint64_t round) noexcept;

@@ -63,12 +63,12 @@ PEERBUS_INLINE bool private_reads::take_offers(std::uint64_t round, const patter
   return reasons == none;
 }
 
-PEERBUS_INLINE void private_reads::read(peerbus::detail::lane_pool& crew, std::byte* target,
+PEERBUS_INLINE void private_reads::read(peerbus::detail::lane_pool& pool, std::byte* target,
                                         rank_id peer, const std::byte* address,
                                         std::size_t bytes) noexcept {
   constexpr std::size_t page_bytes = 4096;
   const auto source = reinterpret_cast<std::uintptr_t>(address);
-  crew.share(bytes, page_bytes, [&](std::size_t, std::size_t begin, std::size_t end) {
+  pool.share(bytes, page_bytes, [&](std::size_t, std::size_t begin, std::size_t end) {
     const errc code = pages_.get_private(peer, source + begin, {target + begin, end - begin});
     if (code == errc::ok) return;
     // order: relaxed; lanes meet before `tell`.
@@ -93,8 +93,8 @@ PEERBUS_INLINE private_reads::reason private_reads::find_failure(std::uint64_t r
   std::atomic_thread_fence(std::memory_order_acquire);  // order: see `give_up`.
   std::uint64_t reasons = none;
   for (const rank_id rank : pages_.group().ranks()) {
-    auto& told = const_cast<round_notice&>(pages_.notice(round, rank)).offset;  // Only loaded.
-    reasons |= std::atomic_ref{told}.load(std::memory_order_relaxed);
+    auto& offset = const_cast<round_notice&>(pages_.notice(round, rank)).offset;  // Only loaded.
+    reasons |= std::atomic_ref{offset}.load(std::memory_order_relaxed);
   }
   if ((reasons & not_permitted) != 0) is_forbidden_ = true;
   return static_cast<reason>(reasons);

@@ -22,7 +22,7 @@ struct sum_with_residual {
   rank_id self;                         ///< the rank of the caller
 
   /// Makes it for the operands of an operation.
-  sum_with_residual(team& on, const reducer& sum, const request& given) noexcept;
+  sum_with_residual(team& team, const reducer& sum, const request& given) noexcept;
 
   /// Returns the reduction, which refers to this object.
   [[nodiscard]] reducer reduce() const noexcept { return {"sum+add", this, &combine}; }

@@ -10,13 +10,13 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE sum_with_residual::sum_with_residual(team& on, const reducer& sum,
+PEERBUS_INLINE sum_with_residual::sum_with_residual(team& team, const reducer& sum,
                                                     const request& given) noexcept
     : add{sum},
       input{given.input.data()},
       residual{given.residual->data()},
-      sources{team_access::sources(on)},
-      self{on.rank()} {}
+      sources{team_access::sources(team)},
+      self{team.rank()} {}
 
 PEERBUS_INLINE void sum_with_residual::combine(const void* callable, std::byte* out,
                                                std::span<const std::byte* const> ranks,

@@ -20,39 +20,43 @@ namespace peerbus::collective::detail {
 /// What an operation takes from its team before its call begins.
 struct team_access {
   /// Throws: `error` poisoned; invalid_argument if an operation of the team is between its halves.
-  static void require_ready(const team& on, std::string_view operation);
+  static void require_ready(const team& team, std::string_view operation);
 
   ///@{
   /// Returns the tables of a variable form: the part of its operand that this rank sends to each
   /// rank, or receives from it. An operation fills them before its call begins.
-  [[nodiscard]] static std::span<byte_range> sends(team& on) noexcept { return on.pages_->sends(); }
-  [[nodiscard]] static std::span<byte_range> receives(team& on) noexcept {
-    return on.pages_->receives();
+  [[nodiscard]] static std::span<byte_range> sends(team& team) noexcept {
+    return team.pages_->sends();
+  }
+  [[nodiscard]] static std::span<byte_range> receives(team& team) noexcept {
+    return team.pages_->receives();
   }
   ///@}
   /// Returns room for a pointer per rank, and for one more.
-  [[nodiscard]] static auto sources(team& on) noexcept { return on.pages_->sources(); }
+  [[nodiscard]] static auto sources(team& team) noexcept { return team.pages_->sources(); }
   /// Returns how ranks read operands in private memory.
-  [[nodiscard]] static const private_reads& reads(const team& on) noexcept { return on.private_; }
-  [[nodiscard]] static rank_group& communicator(team& on) noexcept {
-    return on.pages_->communicator();
+  [[nodiscard]] static const private_reads& reads(const team& team) noexcept {
+    return team.private_;
+  }
+  [[nodiscard]] static rank_group& communicator(team& team) noexcept {
+    return team.pages_->communicator();
   }
   /// Returns the lanes that carry out operations of the team.
-  [[nodiscard]] static peerbus::detail::lane_pool& crew(team& on) noexcept { return on.crew_; }
+  [[nodiscard]] static peerbus::detail::lane_pool& pool(team& team) noexcept { return team.pool_; }
 
   /// Returns the trial of a call, if its algorithm is found by trial: of `all_reduce` and
   /// `all_reduce_add` alike.
-  [[nodiscard]] static way_trials::running trial_of(team& on, const request& given) noexcept;
+  [[nodiscard]] static way_trials::running trial_of(team& team, const request& given) noexcept;
   ///@{
   /// Returns the algorithm of the operation. Ranks whose algorithms differ make different calls.
-  [[nodiscard]] static algorithm algorithm_of_all_reduce(const team& on, const request& given,
+  [[nodiscard]] static algorithm algorithm_of_all_reduce(const team& team, const request& given,
                                                          const short_text<8>& reduction) noexcept;
   [[nodiscard]] static algorithm algorithm_of_reduce_scatter(
-      const team& on, const request& given, const short_text<8>& reduction) noexcept;
+      const team& team, const request& given, const short_text<8>& reduction) noexcept;
   ///@}
 
  private:
-  [[noreturn]] static void throw_pending(const team& on, std::string_view operation);
+  [[noreturn]] static void throw_pending(const team& team, std::string_view operation);
 };
 
 }  // namespace peerbus::collective::detail

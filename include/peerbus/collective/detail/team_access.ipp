@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <peerbus/collective/detail/algorithm_choice.hpp>
 #include <peerbus/collective/detail/team_access.hpp>
+#include <peerbus/collective/reduction.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE void team_access::require_ready(const team& on, std::string_view operation) {
-  on.pages_->communicator().require_healthy(operation, on.view_);
-  if (on.pending_) throw_pending(on, operation);
+PEERBUS_INLINE void team_access::require_ready(const team& team, std::string_view operation) {
+  team.pages_->communicator().require_healthy(operation, team.view_);
+  if (team.pending_) throw_pending(team, operation);
 }
 
-PEERBUS_ERROR_PATH void team_access::throw_pending(const team& on, std::string_view operation) {
+PEERBUS_ERROR_PATH void team_access::throw_pending(const team& team, std::string_view operation) {
   throw error{errc::invalid_argument,
-              peerbus::detail::concat(operation, " was called while ", on.pending_->view(),
-                                      " (collective call ", on.calls_, ") is not finished")};
+              peerbus::detail::concat(operation, " was called while ", team.pending_->view(),
+                                      " (collective call ", team.calls_, ") is not finished")};
 }
+
+using order_need = algorithm_choice::order_need;
 
 /// Returns how much a reduction of operands says about the order of ranks.
 inline order_need order_need_of(const request& given, const short_text<8>& reduction) noexcept {
@@ -31,30 +35,33 @@ inline order_need order_need_of(const request& given, const short_text<8>& reduc
   return is_integer && is_known ? order_need::none : order_need::result;
 }
 
-PEERBUS_INLINE way_trials::running team_access::trial_of(team& on, const request& given) noexcept {
+PEERBUS_INLINE way_trials::running team_access::trial_of(team& team,
+                                                         const request& given) noexcept {
   const bool is_all_reduce =
       given.what == operation_kind::all_reduce || given.what == operation_kind::all_reduce_add;
   const std::size_t bytes = given.input.size();
-  if (!is_all_reduce || given.input_in.part_of != nullptr || !on.choice_.is_close(bytes) ||
-      whole_slice(algorithm::two_shots, choice_of::all_reduce, on.shape_, given.element.bytes) == 0)
+  if (!is_all_reduce || given.input_in.part_of != nullptr || !team.choice_.is_close(bytes) ||
+      whole_slice(algorithm::two_shots, choice_of::all_reduce, team.shape_, given.element.bytes) ==
+          0)
     return {};
   const bool is_divided =
-      on.choice_.of_all_reduce(bytes, order_need::sources) == algorithm::two_shots;
-  return on.pages_->trials().begin(operation_kind::all_reduce, bytes, is_divided ? 1 : 0);
+      team.choice_.of_all_reduce(bytes, order_need::sources) == algorithm::two_shots;
+  return team.pages_->trials().begin(operation_kind::all_reduce, bytes, is_divided ? 1 : 0);
 }
 
 PEERBUS_INLINE algorithm team_access::algorithm_of_all_reduce(
-    const team& on, const request& given, const short_text<8>& reduction) noexcept {
+    const team& team, const request& given, const short_text<8>& reduction) noexcept {
   // Over loads, all algorithms keep the order.
-  return on.choice_.of_all_reduce(given.input.size(), on.shape_.access == page_access::loads
-                                                          ? order_need::sources
-                                                          : order_need_of(given, reduction));
+  return team.choice_.of_all_reduce(given.input.size(), team.shape_.access == page_access::loads
+                                                            ? order_need::sources
+                                                            : order_need_of(given, reduction));
 }
 
 PEERBUS_INLINE algorithm team_access::algorithm_of_reduce_scatter(
-    const team& on, const request& given, const short_text<8>& reduction) noexcept {
-  if (on.shape_.access == page_access::loads) return algorithm::one_shot;  // The only possible one.
-  return on.choice_.of_reduce_scatter(given.output.size(), order_need_of(given, reduction));
+    const team& team, const request& given, const short_text<8>& reduction) noexcept {
+  if (team.shape_.access == page_access::loads)
+    return algorithm::one_shot;  // The only possible one.
+  return team.choice_.of_reduce_scatter(given.output.size(), order_need_of(given, reduction));
 }
 
 }  // namespace peerbus::collective::detail

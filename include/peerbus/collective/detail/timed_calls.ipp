@@ -36,10 +36,10 @@ PEERBUS_INLINE void timed_calls::take(std::uint64_t round, way_trials::running& 
   std::uint32_t ended = pages_.notice(round, rank_id{0}).ended;
   call.began = pages_.notice(round, rank_id{0}).began;
   for (const rank_id rank : pages_.group().ranks()) {
-    const round_notice& told = pages_.notice(round, rank);
-    ended = later_of(ended, told.ended);
-    call.began = later_of(call.began, told.began);
-    if (told.began == 0) call.is_timed = false;
+    const round_notice& notice = pages_.notice(round, rank);
+    ended = later_of(ended, notice.ended);
+    call.began = later_of(call.began, notice.began);
+    if (notice.began == 0) call.is_timed = false;
   }
   if (left_) pages_.trials().add(*left_, ended);
   left_.reset();

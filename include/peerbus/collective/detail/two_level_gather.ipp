@@ -45,7 +45,7 @@ PEERBUS_INLINE void broadcast_by_two_levels(call_rounds& all, const request& giv
       return byte_range{0, is_root && groups.is_counterpart(peer) ? bytes : 0};
     });
   };
-  const auto hand_on = [&](std::size_t done, std::size_t bytes) {
+  const auto pass_on = [&](std::size_t done, std::size_t bytes) {
     const rank_id relay = groups.near_counterpart(all.root());  // The root itself in its group.
     std::byte* const output = given.output.data() + done;
     const auto take_from = [&](rank_id source) {
@@ -59,7 +59,7 @@ PEERBUS_INLINE void broadcast_by_two_levels(call_rounds& all, const request& giv
   };
   all.in_slices(given.output.size(),
                 slice_of(algorithm::two_levels, choice_of::broadcast, all.shape()), put_to_relays,
-                hand_on);
+                pass_on);
 }
 
 }  // namespace peerbus::collective::detail

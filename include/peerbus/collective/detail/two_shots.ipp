@@ -25,7 +25,7 @@ PEERBUS_INLINE byte_range part_of_rank(const request& given, std::size_t bytes, 
 PEERBUS_INLINE void all_reduce_in_window(call_rounds& all, const request& given,
                                          const reducer& reduce) {
   // A piece of the result is stored to the peers while it is still in the cache.
-  const std::size_t piece = whole_elements(all.crew().lanes() << 15U, given.element);
+  const std::size_t piece = whole_elements(all.pool().lanes() << 15U, given.element);
   const std::size_t step = std::max<std::size_t>(piece, given.element.bytes);
   const auto put_nothing = [&](std::size_t, std::size_t) {
     all.put([](rank_id) noexcept { return byte_range{}; });

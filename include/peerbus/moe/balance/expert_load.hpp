@@ -69,9 +69,9 @@ class expert_load {
   struct series {
     series(std::size_t size, std::size_t window) : steps(size * window), sums(size) {}
 
-    /// Replaces step `at` of the window by what `add_rows` adds to it.
+    /// Replaces step `index` of the window by what `add_rows` adds to it.
     template <class Add>
-    void replace(std::size_t at, Add&& add_rows);
+    void replace(std::size_t index, Add&& add_rows);
 
     std::vector<std::uint32_t> steps;  ///< [window, size]
     std::vector<std::uint64_t> sums;   ///< [size]

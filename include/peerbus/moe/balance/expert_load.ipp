@@ -65,8 +65,8 @@ PEERBUS_INLINE void expert_load::move_to(const expert_map& map) {
 }
 
 template <class Add>
-void expert_load::series::replace(std::size_t at, Add&& add_rows) {
-  const std::span<std::uint32_t> step = std::span{steps}.subspan(at * sums.size(), sums.size());
+void expert_load::series::replace(std::size_t index, Add&& add_rows) {
+  const std::span<std::uint32_t> step = std::span{steps}.subspan(index * sums.size(), sums.size());
   for (std::size_t i = 0; i < sums.size(); ++i) {
     sums[i] -= step[i];
     step[i] = 0;

@@ -72,7 +72,7 @@ class expert_weights {
                  std::optional<deadline> until = std::nullopt)
       : expert_weights{
             comm, placement, std::move(shape),
-            [&](window_shape of, deadline limit) { return make_any_window(comm, of, limit); },
+            [&](window_shape sizes, deadline limit) { return make_any_window(comm, sizes, limit); },
             until.value_or(comm.default_deadline())} {}
 
   expert_weights(const expert_weights&) = delete;

@@ -120,8 +120,9 @@ PEERBUS_INLINE std::span<std::byte> expert_weights::tensor(std::size_t e, std::s
 }
 
 PEERBUS_INLINE void expert_weights::label(std::size_t place_offset, std::uint32_t expert) noexcept {
-  const canary told{canary::song, expert};
-  std::memcpy(memory_->local() + place_offset + place_bytes_ - sizeof told, &told, sizeof told);
+  const canary written{canary::song, expert};
+  std::memcpy(memory_->local() + place_offset + place_bytes_ - sizeof written, &written,
+              sizeof written);
 }
 
 PEERBUS_INLINE exchange_config
@@ -224,9 +225,10 @@ PEERBUS_INLINE expert_weights::state expert_weights::arrivals(deadline until) no
                          until, move.peer) != errc::ok)
       return state::waits;
   for (const incoming& move : arriving_) {
-    canary told;
-    std::memcpy(&told, memory_->local() + move.target + place_bytes_ - sizeof told, sizeof told);
-    if (told.mark != canary::song || told.expert != move.expert) return state::has_wrong;
+    canary written;
+    std::memcpy(&written, memory_->local() + move.target + place_bytes_ - sizeof written,
+                sizeof written);
+    if (written.mark != canary::song || written.expert != move.expert) return state::has_wrong;
   }
   return state::has_all;
 }

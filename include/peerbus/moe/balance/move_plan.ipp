@@ -40,8 +40,8 @@ class move_planner {
       // Places that stay vacant are no change.
       drop_vacant_pairs(mine);
     }
-    for (const changes& of : ranks_)
-      for (const std::uint32_t expert : of.coming)
+    for (const changes& rank : ranks_)
+      for (const std::uint32_t expert : rank.coming)
         if (expert != vacant && copies_[expert] == 0)
           throw error{errc::invalid_argument,
                       peerbus::detail::concat("plan_moves: expert ", expert,
@@ -52,7 +52,7 @@ class move_planner {
   /// Returns how many physical experts have another logical one in the end.
   [[nodiscard]] std::size_t changes_left() const noexcept {
     std::size_t left = 0;
-    for (const changes& of : ranks_) left += of.coming.size();
+    for (const changes& rank : ranks_) left += rank.coming.size();
     return left;
   }
 
@@ -60,7 +60,7 @@ class move_planner {
   [[nodiscard]] move_round next(const expert_map& before, std::size_t spare) {
     move_round round;
     const std::vector<std::uint32_t> old = table_;
-    for (changes& of : ranks_) of.capacity = spare;
+    for (changes& rank : ranks_) rank.capacity = spare;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
       while (can_take(rank) && take_chain(rank, round)) continue;
     find_sources(before, old, round);
@@ -71,8 +71,8 @@ class move_planner {
   /// Throws the error of a round without any change.
   [[noreturn]] void refuse() const {
     std::uint32_t expert = vacant;
-    for (const changes& of : ranks_)
-      for (const std::uint32_t place : of.leaving)
+    for (const changes& rank : ranks_)
+      for (const std::uint32_t place : rank.leaving)
         if (expert == vacant) expert = table_[place];
     throw error{errc::invalid_argument,
                 peerbus::detail::concat("plan_moves: expert ", expert,
@@ -92,14 +92,14 @@ class move_planner {
     std::optional<std::uint32_t> comes;  ///< empty for the first link until the end
   };
 
-  void drop_vacant_pairs(changes& of) const {
+  void drop_vacant_pairs(changes& rank) const {
     for (;;) {
-      const auto comes = std::ranges::find(of.coming, vacant);
+      const auto comes = std::ranges::find(rank.coming, vacant);
       const auto leaves =
-          std::ranges::find_if(of.leaving, [&](std::uint32_t p) { return table_[p] == vacant; });
-      if (comes == of.coming.end() || leaves == of.leaving.end()) return;
-      of.coming.erase(comes);
-      of.leaving.erase(leaves);
+          std::ranges::find_if(rank.leaving, [&](std::uint32_t p) { return table_[p] == vacant; });
+      if (comes == rank.coming.end() || leaves == rank.leaving.end()) return;
+      rank.coming.erase(comes);
+      rank.leaving.erase(leaves);
     }
   }
 
@@ -146,13 +146,13 @@ class move_planner {
   }
 
   void apply(const link& change, move_round& round) {
-    changes& of = ranks_[change.rank];
-    const auto leaves = of.leaving.begin() + static_cast<std::ptrdiff_t>(change.leaving);
+    changes& rank = ranks_[change.rank];
+    const auto leaves = rank.leaving.begin() + static_cast<std::ptrdiff_t>(change.leaving);
     const std::uint32_t place = *leaves;
     const std::uint32_t comes = *change.comes;
-    of.leaving.erase(leaves);
-    of.coming.erase(std::ranges::find(of.coming, comes));
-    --of.capacity;
+    rank.leaving.erase(leaves);
+    rank.coming.erase(std::ranges::find(rank.coming, comes));
+    --rank.capacity;
     if (table_[place] != vacant) --copies_[table_[place]];
     table_[place] = comes;
     if (comes == vacant) return;

@@ -49,9 +49,9 @@ inline bool refuse_withheld(const control_messages& messages, batch& checked,
                                        control_messages::phase::outputs, checked.combines + 1};
   for (const rank_id peer : messages.group().peers()) {
     if (messages.announced(rows_step, peer) <= rows_step.epoch) continue;
-    const verdict told = messages.verdict_of(combine, peer);
-    if (told.epoch == combine.epoch && is_of_peer(told.why.reason))
-      return checked.refuse(refusal_of{peer, told.why});
+    const verdict verdict_of_peer = messages.verdict_of(combine, peer);
+    if (verdict_of_peer.epoch == combine.epoch && is_of_peer(verdict_of_peer.why.reason))
+      return checked.refuse(refusal_of{peer, verdict_of_peer.why});
   }
   return false;
 }

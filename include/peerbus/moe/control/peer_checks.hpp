@@ -33,7 +33,7 @@ class peer_checks {
 
   /// Lets rows come from tokens of any of `home_ranks` ranks, of which each has up to `tokens`,
   /// instead of the rank that sends them. For rows that ranks hand on.
-  void hand_on(std::size_t home_ranks, std::size_t tokens) noexcept {
+  void accept_relayed(std::size_t home_ranks, std::size_t tokens) noexcept {
     home_ranks_ = home_ranks;
     tokens_ = tokens;
   }

@@ -40,10 +40,10 @@ class batch_ring {
   [[nodiscard]] const expert_map& experts() const noexcept { return router_->map(); }
   /// Returns what all batches route by, to change it while no dispatch is under way.
   [[nodiscard]] expert_router& router() noexcept { return *router_; }
-  /// Does as `peer_checks::hand_on` for all batches, if they have checks.
-  void hand_on(std::size_t home_ranks, std::size_t tokens) noexcept {
+  /// Does as `peer_checks::accept_relayed` for all batches, if they have checks.
+  void accept_relayed(std::size_t home_ranks, std::size_t tokens) noexcept {
     for (const batch& each : sets_)
-      if (each.checks) each.checks->hand_on(home_ranks, tokens);
+      if (each.checks) each.checks->accept_relayed(home_ranks, tokens);
   }
   /// Returns the number of the set of `batch`.
   [[nodiscard]] std::size_t set_of(const batch& this_batch) const noexcept {

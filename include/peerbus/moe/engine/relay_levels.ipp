@@ -100,7 +100,7 @@ void exchange_levels<Transport, Codec, Layout>::make_two_levels(const exchange_c
       stores_by, until, [&](exchange_parts& parts) {
         make_views(near, near_geometry, parts);
         parts.batches.router().map().rename(ranks_->near_experts(ranks_->router.map()));
-        parts.batches.hand_on(comm_.size(), config_.max_tokens);
+        parts.batches.accept_relayed(comm_.size(), config_.max_tokens);
         relay_ = std::make_shared<relay_engine>(
             exchange_, comm_, config_, groups, *ranks_,
             relay_engine::level{ranks_->far, *far_, ranks_->far_physical},

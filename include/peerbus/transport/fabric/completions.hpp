@@ -59,7 +59,7 @@ class completions {
   /// Takes what has completed. What another thread is taking at the moment is left to it.
   void poll() noexcept {
     const std::unique_lock turn{polling_, std::try_to_lock};
-    if (turn) take(1, connected_ != nullptr && next_look_.expired());
+    if (turn) take(1, connected_ != nullptr && next_poll_.expired());
   }
   /// Takes what has completed and what has happened to connections, after any other thread that
   /// takes something.
@@ -149,13 +149,13 @@ class completions {
   static constexpr std::size_t completions_at_once = 16;
   static constexpr int most_reads = 1024;  ///< so that a flood does not keep a thread here
   /// How often polls ask what has happened to connections, which is a system call.
-  static constexpr std::chrono::milliseconds look_interval{1};
+  static constexpr std::chrono::milliseconds poll_interval{1};
 
   /// Reads the queue up to `reads` times, and while it is not empty. `looks`: at connections too,
   /// before that, so that all that came over those that ended is taken, as that a peer has left.
   void take(int reads, bool looks) noexcept {
     const bool any_ended = looks && connected_->take();
-    if (looks) next_look_ = deadline::after(look_interval);
+    if (looks) next_poll_ = deadline::after(poll_interval);
     if (any_ended) reads = most_reads;
     std::array<fi_cq_msg_entry, completions_at_once> batch;
     for (; reads > 0; --reads) {
@@ -281,7 +281,7 @@ class completions {
   std::span<link> links_;
   const window_table* windows_;
   connections* connected_;  ///< under `polling_`
-  deadline next_look_ = deadline::after(look_interval);
+  deadline next_poll_ = deadline::after(poll_interval);
   std::span<notice_buffer> buffers_;
   std::span<request> receives_;          ///< by buffer
   arrivals arrivals_;                    ///< under `polling_`

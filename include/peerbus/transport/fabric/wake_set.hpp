@@ -29,18 +29,18 @@ class wake_set {
   /// Throws: `error` system.
   void add(int fd) {
     if (!all_ || fd < 0) return;
-    bell_ = unique_fd::above_standard(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!bell_) throw system_failure("fabric: a descriptor for arrivals", errno);
-    watch(bell_.get());
+    wakeup_ = unique_fd::above_standard(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!wakeup_) throw system_failure("fabric: a descriptor for arrivals", errno);
+    watch(wakeup_.get());
     watch(fd);
   }
   [[nodiscard]] int fd() const noexcept { return all_.get(); }
 
   /// Makes `fd()` readable until `clear()`, if a second descriptor was added. One thread at a time.
-  void wake() noexcept { is_woken_ = bell_ && ::eventfd_write(bell_.get(), 1) == 0; }
+  void wake() noexcept { is_woken_ = wakeup_ && ::eventfd_write(wakeup_.get(), 1) == 0; }
   void clear() noexcept {
     eventfd_t count = 0;
-    if (std::exchange(is_woken_, false)) static_cast<void>(::eventfd_read(bell_.get(), &count));
+    if (std::exchange(is_woken_, false)) static_cast<void>(::eventfd_read(wakeup_.get(), &count));
   }
 
  private:
@@ -52,7 +52,7 @@ class wake_set {
   }
 
   unique_fd all_;
-  unique_fd bell_;
+  unique_fd wakeup_;
   bool is_woken_ = false;
 };
 

@@ -81,7 +81,7 @@ class window_maker {
     std::vector<bootstrap::contribution> all;
     try {
       all = gather_or_refuse(boot, "window", std::move(own), objection, until);
-      adopt(*part, all);
+      register_peers(*part, all);
     } catch (...) {
       if (part != nullptr) forget(*part);
       throw;
@@ -185,7 +185,8 @@ class window_maker {
     return name_of(static_cast<traffic_class>(peer_offer.traffic));
   }
 
-  void adopt(window_part& part, const std::vector<bootstrap::contribution>& all) const {
+  /// Notes where the parts of the peers lie and under which keys.
+  void register_peers(window_part& part, const std::vector<bootstrap::contribution>& all) const {
     const std::vector<offer> offers = offers_in(all);
     for (std::size_t i = 0; i < offers.size(); ++i)
       part.parts[i] = {offers[i].address, offers[i].key};

@@ -19,9 +19,10 @@ inline void check_platform(const simulated_platform& platform) {
   const auto refuse = [&](const std::string& what) {
     throw error{errc::invalid_argument, concat("platform '", platform.name, "': ", what)};
   };
-  const auto check_time = [&](std::string_view of, std::string_view name, double ns, double least) {
+  const auto check_time = [&](std::string_view owner, std::string_view name, double ns,
+                              double least) {
     if (!(ns >= least && ns <= 1e9))
-      refuse(concat(of, ": ", name, " is ", std::to_string(ns), ", expected ",
+      refuse(concat(owner, ": ", name, " is ", std::to_string(ns), ", expected ",
                     std::to_string(least), " to 1e9"));
   };
   if (platform.ports.empty()) refuse("no ports, expected at least 1");
@@ -30,20 +31,21 @@ inline void check_platform(const simulated_platform& platform) {
   if (platform.levels.empty()) refuse("no levels, expected at least 1");
   std::size_t inner = 1;
   for (const simulated_level& level : platform.levels) {
-    const std::string of = concat("level '", level.name, "'");
+    const std::string owner = concat("level '", level.name, "'");
     const bool is_last = &level == &platform.levels.back();
     if (is_last ? level.ranks != 0 : level.ranks < inner || level.ranks % inner != 0)
-      refuse(concat(of, ": ranks is ", level.ranks, ", expected ",
+      refuse(concat(owner, ": ranks is ", level.ranks, ", expected ",
                     is_last ? std::string{"0, all ranks, at the last level"}
                             : concat("a multiple of ", inner)));
     if (!is_last) inner = level.ranks;
     if (level.port >= platform.ports.size())
-      refuse(concat(of, ": port is ", level.port, ", expected less than ", platform.ports.size()));
-    check_time(of, "latency_ns", level.latency_ns, 0);
-    check_time(of, "message_ns", level.message_ns, 0);
-    if (!(level.gb_per_s >= 1e-6 && level.gb_per_s <= 1e6))
       refuse(
-          concat(of, ": gb_per_s is ", std::to_string(level.gb_per_s), ", expected 1e-6 to 1e6"));
+          concat(owner, ": port is ", level.port, ", expected less than ", platform.ports.size()));
+    check_time(owner, "latency_ns", level.latency_ns, 0);
+    check_time(owner, "message_ns", level.message_ns, 0);
+    if (!(level.gb_per_s >= 1e-6 && level.gb_per_s <= 1e6))
+      refuse(concat(owner, ": gb_per_s is ", std::to_string(level.gb_per_s),
+                    ", expected 1e-6 to 1e6"));
   }
   if (platform.near_levels > platform.levels.size())
     refuse(concat("near_levels is ", platform.near_levels, ", expected at most ",

@@ -136,15 +136,15 @@ class scheduler {
     if (!std::exchange(looks_, true)) add(time() + look_after, kind::look, 0);
   }
   /// Adds an event for the target.
-  void add(virtual_time at, std::uint32_t what, std::uint32_t number) {
-    events_.add({at, static_cast<std::uint32_t>(kind::of_target) + what, number});
+  void add(virtual_time when, std::uint32_t what, std::uint32_t number) {
+    events_.add({when, static_cast<std::uint32_t>(kind::of_target) + what, number});
   }
   /// Expects an event of the target whose time is not known yet.
   void expect() noexcept { ++expected_; }
   /// Adds an expected event.
-  void add_expected(virtual_time at, std::uint32_t what, std::uint32_t number) {
+  void add_expected(virtual_time when, std::uint32_t what, std::uint32_t number) {
     --expected_;
-    add(at, what, number);
+    add(when, what, number);
   }
   /// Returns the number of events that have happened.
   [[nodiscard]] std::uint64_t events() const noexcept { return happened_; }
@@ -183,8 +183,8 @@ class scheduler {
     wake why = wake::ready;
   };
 
-  void add(virtual_time at, kind what, std::uint32_t number) {
-    events_.add({at, static_cast<std::uint32_t>(what), number});
+  void add(virtual_time when, kind what, std::uint32_t number) {
+    events_.add({when, static_cast<std::uint32_t>(what), number});
   }
   /// Returns the time of the earliest event, if there is one.
   [[nodiscard]] virtual_time earliest() const noexcept {
