@@ -22,6 +22,7 @@
 #include <peerbus/collective/detail/algorithm_choice.ipp>
 #include <peerbus/collective/detail/batch.ipp>
 #include <peerbus/collective/detail/batch_checks.ipp>
+#include <peerbus/collective/detail/batch_reads.ipp>
 #include <peerbus/collective/detail/batch_waits.ipp>
 #include <peerbus/collective/detail/by_lanes.ipp>
 #include <peerbus/collective/detail/call_check.ipp>

@@ -14,7 +14,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -51,9 +53,12 @@ using peerbus::rank_id;
 
 namespace {
 
-/// What the reads of this process return, once `reads_left` have succeeded.
+/// What the reads of this process return, once `reads_left` have succeeded; of all peers, or of
+/// one.
 errc failure = errc::ok;
 std::size_t reads_left = 0;
+std::optional<rank_id> failing_peer;
+std::size_t reads_done = 0;
 
 /// A unified_bus whose reads of private memory fail.
 class failing_reads : public peerbus::transport_decorator<peerbus::unified_bus> {
@@ -61,8 +66,11 @@ class failing_reads : public peerbus::transport_decorator<peerbus::unified_bus> 
   using transport_decorator::transport_decorator;
   [[nodiscard]] errc get_private(rank_id peer, const window& memory, std::uint64_t address,
                                  std::span<std::byte> target) noexcept {
-    if (failure != errc::ok && reads_left == 0) return failure;
-    if (failure != errc::ok) --reads_left;
+    if (failure != errc::ok && failing_peer.value_or(peer) == peer) {
+      if (reads_left == 0) return failure;
+      --reads_left;
+    }
+    ++reads_done;
     return inner().get_private(peer, memory, address, target);
   }
 };
@@ -84,6 +92,17 @@ void check_rows(team& on) { collective_suite::check_copies<float>(on, count, on.
 /// Returns whether a call of `all_gather` would be read.
 bool are_read(const team& on) {
   return on.reads_for(operation_kind::all_gather, count * sizeof(float)).reads_private;
+}
+
+/// Returns `bytes` bytes, of which those from `hole` on are not mapped, until something else is
+/// mapped there.
+std::span<const std::uint8_t> make_unmapped(std::size_t bytes, std::size_t hole) {
+  void* const memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  test::expect(memory != MAP_FAILED, "memory");
+  auto* const begin = static_cast<std::uint8_t*>(memory);
+  if (hole != bytes) ::munmap(begin + hole, bytes - hole);
+  return {begin, bytes};
 }
 
 /// Lets the kernel refuse process_vm_readv to this process from now on.
@@ -313,6 +332,147 @@ TEST_CASE("a message that cannot be read comes in slices") {
   failure = errc::ok;
 }
 
+TEST_CASE("reads that are denied for one pair of ranks only") {
+  on_team<failing_processes>(
+      3,
+      [](team& on) {
+        if (on.rank() == rank_id{1}) {
+          failure = errc::unsupported;
+          failing_peer = rank_id{0};
+        }
+        check_rows(on);
+        collective_suite::check_parts(on);
+        test::expect(!are_read(on), "staged");
+      },
+      three_slices);
+  collective_suite::on_channels<failing_processes>(
+      3,
+      [](collective_suite::channels& on) {
+        if (on.rank() == rank_id{1}) {
+          failure = errc::unsupported;
+          failing_peer = rank_id{0};
+        }
+        collective_suite::check_batch(on, 0, 7, 3);
+        reads_done = 0;
+        collective_suite::check_messages(on);
+        test::expect(reads_done != 0, "the others are read");
+      },
+      read_messages);
+}
+
+TEST_CASE("a message that is not all mapped memory is named at both ends, and all others arrive") {
+  collective_suite::on_channels<test::direct_processes>(
+      3,
+      [](collective_suite::channels& on) {
+        constexpr std::array<std::size_t, 3> sizes{20'000, std::size_t{1} << 16U, 300};
+        const std::size_t me = on.rank().index();
+        // More rounds than a receiver reads other messages in vain.
+        for (std::uint64_t round = 0; round < 6; ++round) {
+          const auto sent = [&](std::size_t source, std::size_t target, std::size_t i) {
+            return values<std::uint8_t>(source, sizes[i], 100 * round + 10 * target + i);
+          };
+          std::vector<std::vector<std::uint8_t>> outputs;
+          std::vector<std::vector<std::uint8_t>> inputs;
+          for (std::size_t peer = 0; peer < on.size(); ++peer)
+            for (std::size_t i = 0; i < sizes.size(); ++i) {
+              outputs.emplace_back(sizes[i]);
+              inputs.push_back(sent(me, peer, i));
+            }
+          std::vector<coll::transfer> batch;
+          for (std::size_t place = 0; place < inputs.size(); ++place) {
+            const rank_id peer{place / sizes.size()};
+            if (peer == on.rank()) continue;
+            batch.push_back(coll::recv_from(peer, outputs[place]));
+            batch.push_back(coll::send_to(peer, inputs[place]));
+          }
+          const auto move = [&] {
+            if (round % 2 == 0) return coll::batch_send_recv(on, batch);
+            coll::pending_messages half = coll::start_batch_send_recv(on, batch);
+            half.finish();
+          };
+          const std::string text = "did not move message " + std::to_string(5 * round + 1) +
+                                   " from rank 1 to rank 0: of its 65536 bytes not all are mapped "
+                                   "memory at rank 1";
+          if (me == 1) {
+            const auto gone = make_unmapped(sizes[1], sizes[1] / 2);
+            batch[3] = coll::send_to(rank_id{0}, std::span{gone});
+            test::expect_error(errc::invalid_argument, {text}, move);
+          } else if (me == 0) {
+            test::expect_error(errc::refused, {text}, move);
+          } else {
+            move();
+          }
+          for (std::size_t place = 0; place < outputs.size(); ++place) {
+            const std::size_t source = place / sizes.size();
+            const std::size_t i = place % sizes.size();
+            if (source == me || (me == 0 && source == 1 && i == 1)) continue;
+            collective_suite::expect_same<std::uint8_t>(outputs[place], sent(source, me, i),
+                                                        "a message beside that");
+          }
+          collective_suite::check_batch(on, round, 2, round, true);
+        }
+      },
+      read_messages);
+}
+
+TEST_CASE("a message that is not mapped at all, or no longer, whatever its read returns") {
+  for (const bool comes_first : {false, true})
+    for (const errc code : {errc::ok, errc::unsupported}) {
+      const test::tally come;
+      const int worst_status = failing_processes::run(2, [&](auto& comm) {
+        collective_suite::channels on{comm, read_messages};
+        failure = code;
+        constexpr std::size_t bytes = std::size_t{1} << 16U;
+        std::vector<std::uint8_t> output(bytes);
+        const auto wait = [&] {
+          while (come.count() == 0) std::this_thread::yield();
+        };
+        if (on.rank() == rank_id{1}) {
+          if (!comes_first) wait();
+          // What comes first copies its first slice.
+          const auto gone = make_unmapped(bytes, comes_first ? bytes / 2 : 0);
+          auto half = coll::start_send(on, gone, rank_id{0});
+          if (comes_first) come.add();
+          test::expect_error(errc::invalid_argument, {"message 0", "not all are mapped memory"},
+                             [&] { half.finish(); });
+        } else {
+          if (comes_first) wait();
+          auto half = coll::start_recv(on, output, rank_id{1});
+          if (!comes_first) come.add();
+          test::expect_error(errc::refused, {"message 0", "not all are mapped memory"},
+                             [&] { half.finish(); });
+        }
+        collective_suite::check_messages(on);
+      });
+      CHECK(worst_status == 0);
+    }
+}
+
+TEST_CASE("of a mismatch and a message that is not mapped the first one is named") {
+  for (const bool is_mismatch_first : {false, true}) {
+    const int worst_status = test::direct_processes::run(2, [&](auto& comm) {
+      collective_suite::channels on{comm, read_messages};
+      constexpr std::size_t bytes = std::size_t{1} << 16U;
+      std::vector<std::uint8_t> output(bytes);
+      std::vector<std::uint8_t> other(5);
+      const rank_id peer{1 - on.rank().index()};
+      std::vector<coll::transfer> batch{coll::recv_from(peer, output),
+                                        coll::recv_from(peer, other)};
+      if (on.rank() == rank_id{1})
+        batch = {coll::send_to(peer, make_unmapped(bytes, bytes / 2)),
+                 coll::send_to(peer, std::span{other}.first(4))};
+      if (is_mismatch_first) std::ranges::reverse(batch);
+      const errc code = is_mismatch_first         ? errc::mismatch
+                        : on.rank() == rank_id{1} ? errc::invalid_argument
+                                                  : errc::refused;
+      test::expect_error(code, {"did not move message 0 from rank 1 to rank 0"},
+                         [&] { coll::batch_send_recv(on, batch); });
+      collective_suite::check_messages(on);
+    });
+    CHECK(worst_status == 0);
+  }
+}
+
 TEST_CASE("sizes of messages around two slices, whichever end comes first") {
   collective_suite::on_channels<test::direct_processes>(
       2,
@@ -343,19 +503,19 @@ TEST_CASE("an operand that is not mapped is refused by name on all ranks") {
         3,
         [&](team& on) {
           constexpr std::size_t bytes = std::size_t{1} << 16U;
-          auto* const memory = static_cast<std::byte*>(
-              ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-          test::expect(memory != MAP_FAILED, "memory");
-          if (on.rank() != rank_id{0}) ::munmap(memory + bytes / 2, bytes / 2);
-          std::vector<std::byte> out(3 * bytes);
-          const std::span<const std::byte> input{memory, bytes};
+          std::vector<std::uint8_t> out(3 * bytes);
+          const std::span<const std::uint8_t> input =
+              make_unmapped(bytes, on.rank() == rank_id{0} ? bytes : bytes / 2);
           constexpr std::array<std::uint64_t, 3> counts{bytes, bytes, bytes};
-          test::expect_error(errc::refused, {"rank 1 was given", "not all are mapped memory"}, [&] {
-            if (in_parts)
-              coll::all_gather_v(on, input, out, {.counts = counts});
-            else
-              coll::gather(on, input, out, rank_id{0});
-          });
+          // More often than ranks try memory of devices, which is mapped and cannot be read.
+          for (int call = 0; call < 5; ++call)
+            test::expect_error(errc::refused, {"rank 1 was given", "not all are mapped memory"},
+                               [&] {
+                                 if (in_parts)
+                                   coll::all_gather_v(on, input, out, {.counts = counts});
+                                 else
+                                   coll::gather(on, input, out, rank_id{0});
+                               });
           check_rows(on);
           test::expect(are_read(on), "no lasting harm");
         },

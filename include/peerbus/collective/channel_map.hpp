@@ -19,10 +19,16 @@ struct channel_map {
   /// The bytes that describe a message, before the payload of a slot and in a line.
   static constexpr std::size_t header_bytes = cache_line_bytes;
   /// Where these bytes have a word of their own: in a slot, where the message lies at its sender,
-  /// or 0; in a line, which message could not be read there.
+  /// or 0, or `unmapped`; in a line, which message could not be read there.
   static constexpr std::size_t word_at = header_bytes - sizeof(std::uint64_t);
   /// The slots, and the lines, that a pair of ranks uses in turn.
   static constexpr std::size_t generations = 2;
+
+  /// Returns what the word of a slot says if message number `message`, which could not be read, is
+  /// not all mapped memory at its sender. No address is so high, and no other message says so.
+  [[nodiscard]] static constexpr std::uint64_t unmapped(std::uint64_t message) noexcept {
+    return ~message;
+  }
 
   std::size_t ranks = 0;       ///< the size of the group
   std::size_t slot_bytes = 0;  ///< the payload of a slot, which is the largest slice of a message

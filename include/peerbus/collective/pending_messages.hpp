@@ -34,7 +34,8 @@ namespace peerbus::collective {
 ///
 /// Errors: bad arguments are thrown by the first half, as by the whole operation, because no other
 /// rank learns of them. It also throws peer_dead and unreachable, which poison the communicator.
-/// Messages that both ends describe differently are thrown by `finish`.
+/// Messages that both ends describe differently, or that are not mapped memory, are thrown by
+/// `finish`.
 ///
 /// A handle that is destroyed or replaced before `finish` gives the messages up, and neither waits
 /// nor accesses elements. It poisons the communicator: later operations throw poisoned with this
@@ -42,7 +43,7 @@ namespace peerbus::collective {
 /// gone on without ranks since the first half, the messages are given up already, and nothing is
 /// poisoned.
 ///
-/// Cost: no allocation; about 200 bytes in the handle.
+/// Cost: no allocation; about 250 bytes in the handle.
 /// Threads: the halves may run on different threads, one after the other. The channels outlive the
 /// handle.
 class [[nodiscard]] pending_messages {

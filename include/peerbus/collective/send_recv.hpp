@@ -32,10 +32,14 @@ namespace peerbus::collective {
 /// the batch. While several messages are awaited and none moves, the rank looks at one after the
 /// other.
 /// Throws: `error` mismatch at both ends of a message of which they say different sizes or types;
-/// all other messages are then complete. invalid_argument on the calling rank alone, and without
-/// any effect, if a peer does not exist, a range is null with a size or overlaps an output, or
-/// messages to the own rank do not match. Also poisoned; timed_out, peer_dead and unreachable,
-/// which poison the communicator and leave outputs undefined.
+/// all other messages are then complete. So they are if a peer cannot read a message in private
+/// memory because not all of it is mapped memory: invalid_argument at its sender and refused at its
+/// receiver, whose output may then hold some of it. Of several such messages each end names the
+/// first one that it finds. Other memory that is not there faults where it is copied: a message
+/// that comes in slices, the first slice of one that is read, and outputs. invalid_argument on the
+/// calling rank alone, and without any effect, if a peer does not exist, a range is null with a
+/// size or overlaps an output, or messages to the own rank do not match. Also poisoned; timed_out,
+/// peer_dead and unreachable, which poison the communicator and leave outputs undefined.
 void batch_send_recv(channels& channels, std::span<const transfer> messages,
                      const call_options& options = {});
 inline void batch_send_recv(channels& channels, std::initializer_list<transfer> messages,

@@ -51,11 +51,15 @@ class batch {
   void find_messages_at(std::span<const transfer> messages) noexcept { messages_ = messages; }
 
  private:
-  /// Two ends that say different things of a message.
-  struct difference {
+  /// The messages that a receiver tries to read although it could not read earlier ones.
+  static constexpr unsigned most_unreadable = 3;
+
+  /// A message that is complete without its bytes, and what both ends said of it.
+  struct unmoved_message {
     rank_id sender, receiver;
     std::uint64_t message = 0;
     message_header sent, expected;
+    errc reason = errc::mismatch;  // Else its sender has no such memory.
   };
   /// A signal that a message waits for.
   struct awaited_signal {
@@ -100,9 +104,16 @@ class batch {
   /// Reads all but the first slice, in `slot`, of a message of `peer`. If that fails, says so to
   /// the peer.
   void read_rest(rank_id peer, channel_end& end, std::size_t slot);
+  /// Tells the receiver that could not read a message if that was because not all that is left of
+  /// it is mapped memory, and leaves it unmoved then. Slices of it are sent otherwise.
+  void refuse_unmapped(rank_id peer, channel_end& end);
+  /// Leaves a message unmoved whose sender has told that.
+  void note_unmapped(rank_id peer, channel_end& end) noexcept;
   /// Takes back, before this rank gives messages up, where those lie that peers may read.
   void take_back() noexcept;
-  void match(channel_end& end, const difference& both);
+  void match(channel_end& end, const unmoved_message& both);
+  /// Lets the message of an end be complete without its bytes.
+  void leave_unmoved(channel_end& end, const unmoved_message& message) noexcept;
 
   /// Does `work`, and tells listeners of it.
   template <class Work>
@@ -122,18 +133,18 @@ class batch {
     if (code != errc::ok) fail(code);
   }
   [[noreturn]] void fail(errc code);
-  [[noreturn]] void throw_mismatch();
+  [[noreturn]] void throw_unmoved() const;
   [[nodiscard]] std::string title() const;
 
   channels& on_;
   channel_memory& memory_;
   std::uint64_t number_;  // Of the call.
   std::span<const transfer> messages_;
-  std::optional<deadline> until_;           // Empty: from the first wait on.
-  std::size_t left_ = 0;                    // Messages that are not complete.
-  std::size_t idle_ = 0;                    // Waits since anything moved.
-  std::optional<rank_id> awaited_{};        // The peer of the latest wait.
-  std::optional<difference> difference_{};  // The first one.
+  std::optional<deadline> until_;             // Empty: from the first wait on.
+  std::size_t left_ = 0;                      // Messages that are not complete.
+  std::size_t idle_ = 0;                      // Waits since anything moved.
+  std::optional<rank_id> awaited_{};          // The peer of the latest wait.
+  std::optional<unmoved_message> unmoved_{};  // The first one.
   peerbus::detail::activity_line::begun activity_;
 };
 
@@ -155,5 +166,6 @@ void batch::report(const char* name, Work&& work) {
 #ifndef PEERBUS_COMPILED
 #include <peerbus/collective/detail/batch.ipp>         // IWYU pragma: keep
 #include <peerbus/collective/detail/batch_checks.ipp>  // IWYU pragma: keep
+#include <peerbus/collective/detail/batch_reads.ipp>   // IWYU pragma: keep
 #include <peerbus/collective/detail/batch_waits.ipp>   // IWYU pragma: keep
 #endif

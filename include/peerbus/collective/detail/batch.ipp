@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include <peerbus/collective/channel_map.hpp>
@@ -14,9 +13,6 @@
 #include <peerbus/kernel/stream.hpp>
 
 namespace peerbus::collective::detail {
-
-/// The messages that a receiver tries to read although it could not read earlier ones.
-inline constexpr unsigned most_unreadable = 3;
 
 PEERBUS_INLINE void batch::begin() {
   static_cast<void>(to_self(true));
@@ -48,7 +44,7 @@ PEERBUS_INLINE void batch::complete() {
       wait();
   }
   members.end_wait(activity_, {.last = awaited_});
-  if (difference_) throw_mismatch();
+  if (unmoved_) throw_unmoved();
 }
 
 PEERBUS_INLINE void batch::start() {
@@ -84,7 +80,7 @@ PEERBUS_INLINE operation_event batch::event_of(const channel_end& end, rank_id p
           .begun = end.since,
           .bytes = messages_[end.transfer].bytes().size(),
           .peer = peer,
-          .fault = end.is_matched.value_or(true) ? errc::ok : errc::mismatch};
+          .fault = end.fault};
 }
 
 PEERBUS_ERROR_PATH void batch::abandon() noexcept {
@@ -106,6 +102,8 @@ PEERBUS_INLINE void batch::find_next(channel_end& end, rank_id peer, bool sends,
   end.has_begun = false;
   end.is_matched.reset();
   end.is_read = false;
+  end.is_unreadable = false;
+  end.fault = errc::ok;
   while (has_message(end) &&
          (messages_[end.transfer].peer() != peer || messages_[end.transfer].sends() != sends))
     ++end.transfer;
@@ -131,16 +129,15 @@ PEERBUS_INLINE message_header batch::header_of(const channel_end& end) const noe
   return {message.element(), message.bytes().size() / message.element().bytes};
 }
 
-PEERBUS_INLINE bool batch::may_read(rank_id peer, const channel_end& end) const noexcept {
-  // The sender of a shorter message does not wait until it is received, only until it is expected.
-  const std::size_t bytes = messages_[end.transfer].bytes().size();
-  return memory_.is_near(peer) && bytes >= on_.options_.private_bytes &&
-         bytes > channel_map::generations * memory_.map().slot_bytes;
+PEERBUS_INLINE void batch::match(channel_end& end, const unmoved_message& both) {
+  end.is_matched = both.sent == both.expected;
+  if (!*end.is_matched) leave_unmoved(end, both);
 }
 
-PEERBUS_INLINE void batch::match(channel_end& end, const difference& both) {
-  end.is_matched = both.sent == both.expected;
-  if (!*end.is_matched && !difference_) difference_ = both;
+PEERBUS_INLINE void batch::leave_unmoved(channel_end& end,
+                                         const unmoved_message& message) noexcept {
+  end.fault = message.reason;
+  if (!unmoved_) unmoved_ = message;
 }
 
 PEERBUS_INLINE bool batch::push(rank_id peer) {
@@ -167,10 +164,14 @@ PEERBUS_INLINE bool batch::push(rank_id peer) {
   } else if (end.has_begun && end.is_read && taken > end.slices) {
     ++end.slices;  // The read counts as a slice.
     end.is_read = false;
-    if (memory_.word(line_at) != end.messages + 1) end.done = bytes;
+    if (memory_.word(line_at) == end.messages + 1)
+      refuse_unmapped(peer, end);
+    else
+      end.done = bytes;
     moved = true;
   }
-  if (!end.has_begun || !end.is_matched || (*end.is_matched && end.done < bytes)) return moved;
+  const bool lacks_bytes = end.fault == errc::ok && end.done < bytes;
+  if (!end.has_begun || !end.is_matched || lacks_bytes) return moved;
   finish(end, peer, true);
   return true;
 }
@@ -219,7 +220,8 @@ PEERBUS_INLINE bool batch::pull(rank_id peer) {
 }
 
 PEERBUS_INLINE bool batch::is_complete(const channel_end& end) const noexcept {
-  return end.has_begun && (!*end.is_matched || end.done == messages_[end.transfer].bytes().size());
+  return end.has_begun &&
+         (end.fault != errc::ok || end.done == messages_[end.transfer].bytes().size());
 }
 
 PEERBUS_INLINE void batch::pull_slice(rank_id peer, channel_end& end) {
@@ -233,8 +235,10 @@ PEERBUS_INLINE void batch::pull_slice(rank_id peer, channel_end& end) {
     match(end, {peer, on_.rank(), end.messages, sent.header, header_of(end)});
     end.has_begun = true;
     most = sent.bytes;
+  } else if (end.is_unreadable && memory_.word(slot_at) == channel_map::unmapped(end.messages)) {
+    note_unmapped(peer, end);
   }
-  if (*end.is_matched) {
+  if (end.fault == errc::ok) {
     const std::span<std::byte> left = messages_[end.transfer].output().subspan(end.done);
     const std::size_t bytes = std::min(left.size(), most);
     peerbus::detail::copy_bytes(left.data(), slot + channel_map::header_bytes, bytes);
@@ -244,47 +248,6 @@ PEERBUS_INLINE void batch::pull_slice(rank_id peer, channel_end& end) {
   const errc code = memory_.raise(peer, channel_signal::taken, ++end.slices);
   // A sender whose last slice has arrived waits for nothing more, and may be gone.
   if (!is_complete(end)) require(code);
-}
-
-PEERBUS_INLINE void batch::read_rest(rank_id peer, channel_end& end, std::size_t slot) {
-  const std::span<std::byte> left = messages_[end.transfer].output().subspan(end.done);
-  const std::uint64_t address = memory_.word(slot);
-  const errc code =
-      address == 0 ? errc::peer_dead : memory_.get_private(peer, address + end.done, left);
-  std::atomic_thread_fence(std::memory_order_acquire);  // order: see `take_back`.
-  ++end.slices;
-  end.is_read = false;
-  if (code == errc::ok && memory_.word(slot) != 0) {
-    end.done += left.size();
-    return;
-  }
-  // Memory that cannot be read may be that of this message alone, as that of some devices.
-  end.unreadable += code == errc::out_of_range ? 1 : most_unreadable;
-  memory_.store_word(peer, memory_.map().line_at(on_.rank(), end.messages), end.messages + 1);
-}
-
-PEERBUS_ERROR_PATH void batch::take_back() noexcept {
-  for (const rank_id peer : memory_.group().peers()) {
-    const channel_end& end = memory_.out(peer);
-    if (has_message(end) && end.has_begun && end.done < messages_[end.transfer].bytes().size() &&
-        (!end.is_matched || end.is_read) && may_read(peer, end))
-      memory_.store_word(peer, memory_.map().slot_at(on_.rank(), end.slices - 1), 0);
-  }
-  // order: seq_cst, before whatever the caller does to its messages next; pairs with the fence in
-  // `read_rest`, which follows the read.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-}
-
-PEERBUS_ERROR_PATH void batch::throw_mismatch() {
-  const auto describe = [](const message_header& header) {
-    return detail::describe(header.element, header.count);
-  };
-  throw error{errc::mismatch,
-              peerbus::detail::concat(title(), " did not move message ", difference_->message,
-                                      " from ", difference_->sender, " to ", difference_->receiver,
-                                      ": ", difference_->sender, " sends ",
-                                      describe(difference_->sent), ", ", difference_->receiver,
-                                      " receives ", describe(difference_->expected))};
 }
 
 }  // namespace peerbus::collective::detail

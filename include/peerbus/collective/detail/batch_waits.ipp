@@ -12,7 +12,7 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/text.hpp>
 
-// What a batch waits for, and what it says if a wait fails.
+// What a batch waits for, and what it says if a wait fails or messages did not move.
 namespace peerbus::collective::detail {
 
 template <class Visit>
@@ -80,6 +80,21 @@ PEERBUS_ERROR_PATH void batch::fail(errc code) {
   });
   if (const auto gone = memory_.group().missing(); !gone.empty()) text += "; " + gone;
   memory_.group().fail(code, text);
+}
+
+PEERBUS_ERROR_PATH void batch::throw_unmoved() const {
+  using peerbus::detail::concat;
+  const auto& [sender, receiver, message, sent, expected, reason] = *unmoved_;
+  const auto describe = [](const message_header& header) {
+    return detail::describe(header.element, header.count);
+  };
+  throw error{
+      reason,
+      concat(title(), " did not move message ", message, " from ", sender, " to ", receiver, ": ",
+             reason == errc::mismatch ? concat(sender, " sends ", describe(sent), ", ", receiver,
+                                               " receives ", describe(expected))
+                                      : concat("of its ", sent.count * sent.element.bytes,
+                                               " bytes not all are mapped memory at ", sender))};
 }
 
 }  // namespace peerbus::collective::detail

@@ -260,11 +260,12 @@ class call_rounds {
   std::size_t stream_least_;  // `offer` streams parts of so many bytes
   std::size_t stream_end_;    // and fewer than so many.
   bool is_in_window_ = false;
-  bool offers_ = false;       // Whether ranks tell where operands lie in private memory.
-  bool is_private_ = false;   // Whether peers read them there.
-  way_trials::running way_;   // Of a call whose way is found by trial.
-  bool is_signalled_ = true;  // Whether the latest page has been.
-  bool is_in_steps_ = false;  // Whether the latest round goes in steps, so that it has no signal.
+  bool offers_ = false;         // Whether ranks tell where operands lie in private memory.
+  bool is_private_ = false;     // Whether peers read them there.
+  bool is_unreadable_ = false;  // Whether they could not, and operands are staged.
+  way_trials::running way_;     // Of a call whose way is found by trial.
+  bool is_signalled_ = true;    // Whether the latest page has been.
+  bool is_in_steps_ = false;    // Whether the latest round goes in steps, so that it has no signal.
   half half_ = half::only;
   std::size_t part_stride_ = 0;
 };

@@ -125,7 +125,7 @@ PEERBUS_INLINE bool call_rounds::finish_reads() {
   if (!is_private_) way_ = {};
   if ((failure & private_reads::not_there) != 0) {
     const bool gives = kind_.gives(self() == root());
-    on_.private_.note_unreadable();
+    is_unreadable_ = true;
     confirm(errc::refused, gives ? private_reads::object_to(input_) : std::string{});
   }
   return is_private_;

@@ -37,6 +37,7 @@ void call_rounds::in_slices(std::size_t total, std::size_t step, Give&& give, Ta
     done += bytes;
   } while (done < total);
   if (is_in_window()) meet([](rank_id) noexcept { return byte_range{}; });
+  if (is_unreadable_) on_.private_.note_unreadable();  // A call that is refused has not got here.
   on_.times_.leave(way_);
 }
 

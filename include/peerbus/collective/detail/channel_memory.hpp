@@ -51,6 +51,8 @@ struct channel_end {
   bool has_begun = false;            ///< whether its first slice is put or read
   std::optional<bool> is_matched{};  ///< whether both ends describe it alike, once that is known
   bool is_read = false;              ///< whether the receiver reads it in private memory
+  bool is_unreadable = false;        ///< whether the receiver has tried that and could not
+  errc fault = errc::ok;             ///< why it is complete without its bytes
   unsigned unreadable = 0;           ///< messages that the receiver could not read
   std::int64_t since = 0;            ///< when its turn came, for listeners
 };

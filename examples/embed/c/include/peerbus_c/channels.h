@@ -14,12 +14,14 @@
  * complete. A message is sent only once its peer has come to it, so two ranks that both send to each
  * other before they receive wait until the time limit. A batch of both does not.
  *
- * Errors of messages: PEERBUS_MISMATCH at both ends of a message of which they say different counts or
- * types, with what each end said; its output is not written, all other messages of the call are then
- * complete, and the channels remain usable. PEERBUS_INVALID_ARGUMENT on the calling rank only, and
- * without any effect, if the arguments are bad; its peers then wait. PEERBUS_TIMED_OUT,
- * PEERBUS_PEER_DEAD, PEERBUS_UNREACHABLE and PEERBUS_INTERRUPTED poison the communicator, and outputs
- * are then undefined. Also PEERBUS_POISONED.
+ * Errors of messages: PEERBUS_MISMATCH at both ends of a message of which they say different counts
+ * or types, with what each end said; its output is not written, all other messages of the call are
+ * then complete, and the channels remain usable. The same holds for a message that its receiver
+ * cannot read in the memory of its sender because not all of it is mapped: PEERBUS_INVALID_ARGUMENT
+ * at the sender, PEERBUS_REFUSED at the receiver, whose output may hold some of it.
+ * PEERBUS_INVALID_ARGUMENT on the calling rank only, and without any effect, if the arguments are
+ * bad; its peers then wait. PEERBUS_TIMED_OUT, PEERBUS_PEER_DEAD, PEERBUS_UNREACHABLE and
+ * PEERBUS_INTERRUPTED poison the communicator, and outputs are then undefined. Also PEERBUS_POISONED.
  *
  * Threads: one operation of channels at a time. Different channels and teams may be used at the same
  * time.
