@@ -58,6 +58,8 @@ std::string line(const char* format, Values... values) {
   return text.data();
 }
 
+double time_of(const prediction& found) { return found.dispatch.median + found.combine.median; }
+
 double mib(std::size_t bytes) { return static_cast<double>(bytes) / 1048576; }
 
 }  // namespace
@@ -89,39 +91,65 @@ leaving_rows rows_that_leave(const load& batch, std::size_t group) {
           .per_group = (ranks / inside - 1) * hit_group};
 }
 
+namespace {
+
+/// Says whether two levels would be faster, by simulating them.
+std::string advise_levels(const load& best, const platform_file& given, const prediction& fastest) {
+  const auto& levels = given.platform.levels;
+  const std::size_t group = levels.size() < 2 ? 0 : levels[levels.size() - 2].ranks;
+  if (group < 2 || group >= best.ranks)
+    return "two levels: no, ranks share one level or a group has one rank";
+  load relayed = best;
+  relayed.relay = "always";
+  platform_file near = given;
+  near.platform.near_levels = levels.size() - 1;
+  const prediction found = predict(relayed, near.own, near.platform);
+  const leaving_rows rows = rows_that_leave(best, group);
+  const char* const name = levels[levels.size() - 2].name.c_str();
+  return line(
+      "two levels (--relay always --near-levels %zu): %s, %.1f + %.1f us; rows of a token that "
+      "leave its %s: %.2f by expert, %.2f by rank, %.2f by %s",
+      near.platform.near_levels, time_of(found) < time_of(fastest) ? "yes" : "no",
+      found.dispatch.median, found.combine.median, name, rows.per_expert, rows.per_rank,
+      rows.per_group, name);
+}
+
+/// Says how few tokens are nearly as efficient.
+std::string advise_tokens(const load& best, const platform_file& given, const prediction& fastest) {
+  const auto rate = [](const load& batch, const prediction& found) {
+    return static_cast<double>(batch.tokens) / time_of(found);
+  };
+  const double full = rate(best, fastest);
+  load fewer = best;
+  std::size_t enough = best.tokens;
+  while ((fewer.tokens /= 2) != 0 &&
+         rate(fewer, predict(fewer, given.own, given.platform)) >= 0.9 * full)
+    enough = fewer.tokens;
+  return line(
+      "tokens per rank: %zu reach nine tenths of the tokens a second that %zu reach, half as "
+      "many do not",
+      enough, best.tokens);
+}
+
+}  // namespace
+
 std::vector<std::string> advice_for(const load& batch, const platform_file& given,
                                     const prediction& all) {
-  std::vector<std::string> lines;
-  std::string best = batch.layout;
+  load best = batch;
   prediction fastest = all;
   for (const std::string& layout : layouts()) {
     if (layout == batch.layout || layout == "automatic") continue;
     load changed = batch;
     changed.layout = layout;
     const prediction found = predict(changed, given.own, given.platform);
-    if (found.dispatch.median + found.combine.median >=
-        fastest.dispatch.median + fastest.combine.median)
-      continue;
+    if (time_of(found) >= time_of(fastest)) continue;
     fastest = found;
-    best = layout;
+    best = changed;
   }
-  lines.push_back(line("fastest layout: %s, %.1f + %.1f us, a window of %.1f MiB for each rank",
-                       best.c_str(), fastest.dispatch.median, fastest.combine.median,
-                       mib(fastest.window_bytes)));
-  const auto& levels = given.platform.levels;
-  const std::size_t group = levels.size() < 2 ? 0 : levels[levels.size() - 2].ranks;
-  if (group < 2 || group >= batch.ranks) {
-    lines.emplace_back("two levels: no, ranks share one level or a group has one rank");
-    return lines;
-  }
-  const leaving_rows rows = rows_that_leave(batch, group);
-  const double saved = 1 - rows.per_group / rows.per_rank;
-  lines.push_back(
-      line("two levels: %s, rows of a token that leave its %s: %.2f by expert, %.2f by "
-           "rank, %.2f by %s (by formula, not simulated)",
-           saved > 0.15 ? "worth a try" : "hardly", levels[levels.size() - 2].name.c_str(),
-           rows.per_expert, rows.per_rank, rows.per_group, levels[levels.size() - 2].name.c_str()));
-  return lines;
+  return {line("fastest layout: %s, %.1f + %.1f us, a window of %.1f MiB for each rank",
+               best.layout.c_str(), fastest.dispatch.median, fastest.combine.median,
+               mib(fastest.window_bytes)),
+          advise_levels(best, given, fastest), advise_tokens(best, given, fastest)};
 }
 
 }  // namespace ep_predict

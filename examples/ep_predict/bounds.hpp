@@ -33,9 +33,9 @@ struct leaving_rows {
 /// Returns the rows of a token that leave its group of `group` ranks, by even routing.
 [[nodiscard]] leaving_rows rows_that_leave(const load& batch, std::size_t group);
 
-/// Returns lines of advice: the fastest layout and its memory, and whether two levels would save
-/// bytes at the outermost level.
-/// Cost: a simulation for each other layout.
+/// Returns lines of advice: the fastest layout and its memory, whether two levels would be faster,
+/// and how few tokens a rank needs for nearly as many a second.
+/// Cost: a simulation for each other layout, one of two levels, and some of fewer tokens.
 /// Throws: as `predict`.
 [[nodiscard]] std::vector<std::string> advice_for(const load& batch, const platform_file& given,
                                                   const prediction& all);

@@ -4,12 +4,17 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <random>
 #include <stdexcept>
 
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/fp8_e4m3_per_128.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/moe/check_config.hpp>
+
+#include "with_layout.hpp"
 
 namespace ep_predict {
 
@@ -20,8 +25,8 @@ using peerbus::moe::row_format;
 /// A codec that a load may name.
 struct named_codec {
   const char* name;
-  std::size_t hidden_multiple;
   row_format (*format)(std::size_t hidden);
+  std::optional<peerbus::error> (*objection_to)(const load& batch);
 };
 
 template <class Codec>
@@ -29,11 +34,23 @@ row_format format(std::size_t hidden) {
   return {Codec::row_bytes(hidden), Codec::scale_bytes(hidden)};
 }
 
+template <class Codec>
+std::optional<peerbus::error> objection_to(const load& batch) {
+  return with_layout(batch.layout, [&](auto layout) {
+    return peerbus::moe::objection_to<Codec>(config_of(batch), batch.ranks, layout);
+  });
+}
+
+template <class Codec>
+constexpr named_codec named(const char* name) {
+  return {name, format<Codec>, objection_to<Codec>};
+}
+
 constexpr std::array<named_codec, 4> all_codecs{{
-    {"bf16", 16, format<peerbus::codec::bf16>},
-    {"int8", 16, format<peerbus::codec::int8_per_token>},
-    {"fp8", 128, format<peerbus::codec::fp8_e4m3_per_128_f32>},
-    {"fp8_ue8m0", 128, format<peerbus::codec::fp8_e4m3_per_128_ue8m0>},
+    named<peerbus::codec::bf16>("bf16"),
+    named<peerbus::codec::int8_per_token>("int8"),
+    named<peerbus::codec::fp8_e4m3_per_128_f32>("fp8"),
+    named<peerbus::codec::fp8_e4m3_per_128_ue8m0>("fp8_ue8m0"),
 }};
 
 const named_codec& codec_of(const load& batch) {
@@ -61,6 +78,20 @@ std::vector<std::string> codecs() {
   return names;
 }
 
+peerbus::moe::exchange_config config_of(const load& batch) {
+  using peerbus::moe::relay;
+  return {.experts = batch.experts,
+          .hidden = batch.hidden,
+          .top_k = batch.top_k,
+          .max_tokens = batch.tokens,
+          .outputs = peerbus::moe::outputs_at::home,
+          .relay = batch.relay == "always"      ? relay::always
+                   : batch.relay == "automatic" ? relay::automatic
+                                                : relay::never};
+}
+
+std::vector<std::string> relays() { return {"never", "always", "automatic"}; }
+
 row_format format_of(const load& batch) { return codec_of(batch).format(batch.hidden); }
 
 std::string complaint_about(const load& batch) {
@@ -72,14 +103,8 @@ std::string complaint_about(const load& batch) {
   };
   if (auto found = named("layout", batch.layout, layouts()); !found.empty()) return found;
   if (auto found = named("codec", batch.codec, codecs()); !found.empty()) return found;
-  if (batch.top_k > batch.experts)
-    return "top_k is " + std::to_string(batch.top_k) + ", expected at most " +
-           std::to_string(batch.experts) + ", the experts";
-  if (batch.top_k > 32) return "top_k is " + std::to_string(batch.top_k) + ", expected at most 32";
-  const std::size_t multiple = codec_of(batch).hidden_multiple;
-  if (batch.hidden % multiple != 0)
-    return "hidden is " + std::to_string(batch.hidden) + ", expected a multiple of " +
-           std::to_string(multiple) + " with the codec " + batch.codec;
+  if (batch.ranks > peerbus::moe::max_ranks) return {};  // Of a model that needs no exchange.
+  if (const auto found = codec_of(batch).objection_to(batch)) return std::string{found->text()};
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <peerbus/moe/config.hpp>
 #include <peerbus/moe/memory_map.hpp>
 
 #include "arrival.hpp"
@@ -21,21 +22,27 @@ struct load {
   std::size_t experts = 256;
   std::string layout = "expert_slots";
   std::string codec = "fp8";
-  std::size_t rounds = 3;  ///< that are measured, after one that is not
-  std::uint64_t seed = 1;  ///< of the routing, which is even, and of `arrival`
-  arrival_spread arrival;  ///< when ranks begin
+  std::string relay = "never";  ///< whether a token crosses once per group of near ranks
+  std::size_t rounds = 3;       ///< that are measured, after one that is not
+  std::uint64_t seed = 1;       ///< of the routing, which is even, and of `arrival`
+  arrival_spread arrival;       ///< when ranks begin
 };
 
 ///@{
-/// Returns the layouts and codecs that a `load` may name: those of ep_bench.
+/// Returns the layouts, codecs and choices of relay that a `load` may name: those of ep_bench.
 [[nodiscard]] std::vector<std::string> layouts();
 [[nodiscard]] std::vector<std::string> codecs();
+[[nodiscard]] std::vector<std::string> relays();
 ///@}
+
+/// Returns the configuration of the exchange of `batch`.
+[[nodiscard]] peerbus::moe::exchange_config config_of(const load& batch);
 
 /// Returns the bytes of a row of `batch` and of its scales.
 [[nodiscard]] peerbus::moe::row_format format_of(const load& batch);
 
-/// Returns why `batch` is impossible, with the compared values, or an empty text.
+/// Returns why `batch` is impossible, as an exchange would refuse it, or an empty text. Of more
+/// ranks than an exchange can have, only the names of the layout and the codec are checked.
 [[nodiscard]] std::string complaint_about(const load& batch);
 
 /// Returns the experts of each token of `rank`: `top_k` different ones, drawn by `seed`.

@@ -37,7 +37,9 @@ struct options {
   std::vector<std::size_t> ranks{8};
   std::vector<std::size_t> tokens{128};
   load batch;
-  bool has_arrival = false;  ///< whether the command line replaces the file's
+  std::size_t near_levels = 0;
+  bool has_arrival = false;      ///< whether the command line replaces the file's
+  bool has_near_levels = false;  ///< likewise
   std::string model = "fibres";
   std::string engine = "ports";
   std::size_t streams = 4;
@@ -76,6 +78,7 @@ void refuse_of_models(const options& chosen) {
   refuse_with("--bounds", chosen.bounds);
   refuse_with("--advice", chosen.advice);
   refuse_with("--trace", !chosen.trace.empty());
+  refuse_with("--relay", chosen.batch.relay != "never");
   refuse_with("--residuals", chosen.residuals);
   refuse_with("--csv", chosen.csv && chosen.check);
 }
@@ -103,8 +106,14 @@ void check(const options& chosen) {
       programs::refuse("--ranks", std::to_string(ranks) + " given, expected at most " +
                                       std::to_string(peerbus::moe::max_ranks) +
                                       " unless --model is aggregated");
-  if (const auto found = ep_predict::complaint_about(batch); !found.empty())
-    programs::refuse("batch", found);
+  for (const std::size_t ranks : chosen.ranks)
+    for (const std::size_t tokens : chosen.tokens) {
+      load one = batch;
+      one.ranks = ranks;
+      one.tokens = tokens;
+      if (const auto found = ep_predict::complaint_about(one); !found.empty())
+        programs::refuse("batch", found);
+    }
   if (const auto found = ep_predict::complaint_about(batch.arrival); !found.empty())
     programs::refuse("arrival", found);
   refuse_of_models(chosen);
@@ -130,6 +139,12 @@ std::optional<int> parse(int argc, char** argv, options& chosen) {
   line.add("--experts", batch.experts).whole_number(1, 1 << 20);
   line.add("--layout", batch.layout, "how rows lie").one_of(ep_predict::layouts());
   line.add("--codec", batch.codec, "what rows consist of").one_of(ep_predict::codecs());
+  line.add("--relay", batch.relay, "whether a token crosses once per group of near ranks")
+      .one_of(ep_predict::relays());
+  const auto near = line.add("--near-levels", chosen.near_levels,
+                             "ranks that share one of so many levels are near, instead of what the "
+                             "platform says: they load and store each other's memory")
+                        .whole_number(0, 16);
   line.add("--rounds", batch.rounds, "measured rounds").whole_number(1, 1000);
   line.add("--seed", batch.seed, "of the routing and of late ranks").whole_number(0, 1 << 30);
   line.group("Models");
@@ -170,7 +185,8 @@ std::optional<int> parse(int argc, char** argv, options& chosen) {
       "--bounds", chosen.bounds,
       "print which share of a time goes when start-up, ports, latency, the rank's own work or "
       "skew cost nothing, each in a simulation of its own; shares overlap");
-  line.flag("--advice", chosen.advice, "print the fastest layout and whether two levels may pay");
+  line.flag("--advice", chosen.advice,
+            "print the fastest layout, whether two levels pay, and how few tokens are efficient");
   line.add("--trace", chosen.trace, "file for what all ranks do in virtual time, for Perfetto");
   line.flag("--residuals", chosen.residuals,
             "predict the published rows of the file instead of --ranks and the like, and compare");
@@ -180,6 +196,7 @@ std::optional<int> parse(int argc, char** argv, options& chosen) {
       programs::refuse("--streams", "given with --engine ports, expected simgrid or both");
   });
   chosen.has_arrival = skew.given() || share.given();
+  chosen.has_near_levels = near.given();
   return status;
 }
 
@@ -260,7 +277,8 @@ int main(int argc, char** argv) {
   options chosen;
   if (const auto status = parse(argc, argv, chosen)) return *status;
   try {
-    const platform_file given = ep_predict::read_platform(chosen.platform);
+    platform_file given = ep_predict::read_platform(chosen.platform);
+    if (chosen.has_near_levels) given.platform.near_levels = chosen.near_levels;
     if (!chosen.residuals)  // Those of the file have been checked.
       for (const std::size_t ranks : chosen.ranks) ep_predict::check_ranks(given, ranks);
     if (chosen.engine == "ports") return run(chosen, given, nullptr);

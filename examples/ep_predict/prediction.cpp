@@ -25,11 +25,14 @@ using std::chrono::nanoseconds;
 
 /// Returns no less than the bytes of the longest put besides rows and their scales: the counts for
 /// a rank, or 8 bytes of the origin of each row to one and, by rank, 4 for each of its experts.
+/// With relay, rows travel by rank between groups, whatever the layout is.
 std::size_t most_control_bytes(const load& batch) {
   const message_sizes sizes{batch};
   std::size_t most_counts = 0;
   for (std::size_t peer = 0; peer < batch.ranks; ++peer)
     most_counts = std::max<std::size_t>(most_counts, sizes.counts_for(peer).bytes);
+  const std::size_t most_by_rank = std::max<std::size_t>(8, 4 * batch.top_k);
+  if (batch.relay != "never") return std::max(most_counts, batch.tokens * most_by_rank);
   const peerbus::moe::expert_placement dealt{batch.experts, batch.ranks};
   const bool is_by_rank = sizes.geometry.by_rank;
   std::size_t most_rows = 0;
@@ -44,8 +47,7 @@ std::size_t most_control_bytes(const load& batch) {
     }
     most_rows = std::max(most_rows, std::ranges::max(rows));
   }
-  const std::size_t row_bytes = is_by_rank ? std::max<std::size_t>(8, 4 * batch.top_k) : 8;
-  return std::max(most_counts, most_rows * row_bytes);
+  return std::max(most_counts, most_rows * (is_by_rank ? most_by_rank : 8));
 }
 
 /// Returns the sample below which a `share` of all lies.

@@ -87,14 +87,8 @@ void run_in_layout(peerbus::bootstrap& boot, job& all, const Layout& layout) {
   peerbus::communicator<any_transport> comm{any_transport{simulated{boot}}};
   std::optional<rank_recording> recording;
   if (!all.events.empty()) recording.emplace(boot, batch);
-  peerbus::moe::exchange moe{comm,
-                             {.experts = batch.experts,
-                              .hidden = batch.hidden,
-                              .top_k = batch.top_k,
-                              .max_tokens = batch.tokens,
-                              .outputs = peerbus::moe::outputs_at::home},
-                             peerbus::charged<sized_row>{sized_row{}, false},
-                             layout};
+  peerbus::moe::exchange moe{comm, config_of(batch),
+                             peerbus::charged<sized_row>{sized_row{}, false}, layout};
   const std::size_t rank = comm.rank().index();
   all.window_bytes = moe.map().total;
   const auto experts = even_routing(batch, rank);

@@ -22,14 +22,6 @@ namespace {
 
 namespace moe = peerbus::moe;
 
-moe::exchange_config config_of(const load& batch) {
-  return {.experts = batch.experts,
-          .hidden = batch.hidden,
-          .top_k = batch.top_k,
-          .max_tokens = batch.tokens,
-          .outputs = moe::outputs_at::home};
-}
-
 /// Returns the protocol that the exchange chooses for the layout `automatic`.
 moe::dispatch_protocol protocol_of(const load& batch) {
   const moe::row_format format = format_of(batch);

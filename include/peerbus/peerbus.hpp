@@ -19,6 +19,7 @@
 #include <peerbus/communicator/communicator.hpp>  // IWYU pragma: export
 #include <peerbus/communicator/run.hpp>           // IWYU pragma: export
 #include <peerbus/core.hpp>                       // IWYU pragma: export
+#include <peerbus/moe/check_config.hpp>           // IWYU pragma: export
 #include <peerbus/moe/exchange.hpp>               // IWYU pragma: export
 #include <peerbus/transport/loopback.hpp>         // IWYU pragma: export
 #include <peerbus/transport/unified_bus.hpp>      // IWYU pragma: export

@@ -23,6 +23,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/check_config.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/kept_rows.hpp>
@@ -376,7 +377,11 @@ void check_bad_configurations(std::size_t ranks) {
               "outputs is 7"},
              {{.experts = 4, .hidden = huge, .top_k = 1, .max_tokens = 1}, "hidden is 4294967296"},
          }) {
-      // On all ranks, then on the last one only.
+      // Without ranks, by the same text; on all ranks; then on the last one only.
+      const auto told = peerbus::moe::objection_to<peerbus::codec::int8_per_token>(
+          one.config, comm.size(), peerbus::moe::compact{});
+      test::expect(told && told->text().find(one.says) != std::string_view::npos,
+                   "objection_to said ", told ? told->text() : "nothing");
       for (const bool all : {true, false}) {
         const bool bad = all || comm.rank().index() == comm.size() - 1;
         test::expect_error(errc::invalid_argument, {"exchange", one.says}, [&] {
@@ -392,6 +397,8 @@ void check_bad_configurations(std::size_t ranks) {
           {.experts = 8, .hidden = 1U << 20, .top_k = 8, .max_tokens = 1U << 22},
           peerbus::codec::bf16{}};
     });
+    test::expect(!peerbus::moe::objection_to<peerbus::codec::bf16>(config, comm.size()),
+                 "objection_to refused what works");
     peerbus::moe::exchange moe{comm, config, peerbus::codec::bf16{}};
     check_works(moe, comm.size(), comm.rank(), 5);
   });

@@ -84,7 +84,7 @@ class exchange : public exchange_queries {
   exchange(const exchange&) = delete;
   exchange& operator=(const exchange&) = delete;
   ~exchange();
-  /// Returns the memory that an exchange with a valid `config` would have, without making it. An
+  /// Returns the memory that an exchange with a `config` that `objection_to` accepts would have. An
   /// automatic layout chooses its protocol as the constructor does, also from `config.costs`.
   /// `reach` is that of the transport, which matters if that is known at run time only
   /// (`any_transport`).
