@@ -103,15 +103,11 @@ void serve(communicator& comm, oracle::random& from, const Layout& layout) {
                       comm.rank(), layout);
 }
 
-/// One rank's part over a `Transport` with faults: one exchange after the other.
-template <class Transport>
-void take_part(const group& now, peerbus::bootstrap& boot) {
+/// Makes exchanges of any layout, one after the other, and serves by them.
+inline void serve_all(communicator& comm, std::uint64_t seed) {
   using peerbus::codec::bf16;
   using peerbus::codec::int8_per_token;
-  communicator comm{
-      peerbus::any_transport{peerbus::fault<Transport>{boot, now.faults_of(boot.rank())}},
-      {.timeout = std::chrono::minutes{1}}};
-  oracle::random from{~now.seed};
+  oracle::random from{~seed};
   for (std::size_t exchanges = 1 + from.below(4); exchanges != 0; --exchanges)
     switch (from.below(7)) {
       case 0:
@@ -125,6 +121,15 @@ void take_part(const group& now, peerbus::bootstrap& boot) {
       default: serve<bf16>(comm, from, moe::automatic{}); break;
     }
   comm.barrier();
+}
+
+/// One rank's part over a `Transport` with faults.
+template <class Transport>
+void take_part(const group& now, peerbus::bootstrap& boot) {
+  communicator comm{
+      peerbus::any_transport{peerbus::fault<Transport>{boot, now.faults_of(boot.rank())}},
+      {.timeout = std::chrono::minutes{1}}};
+  serve_all(comm, now.seed);
 }
 
 /// Fails unless `problem` is what a rank is told of the call that fails.
