@@ -57,8 +57,10 @@ void round_trip(peerbus_comm* comm) {
   tensor added{stats.data(), PEERBUS_INT, 32, {local}};
 
   peerbus_ep_buffer_options options{};
-  options.struct_bytes = sizeof options;
+  // As a program of a version without `between`, on one rank.
+  options.struct_bytes = rank == 0 ? offsetof(peerbus_ep_buffer_options, between) : sizeof options;
   options.num_max_tokens_per_rank = most;
+  options.between = std::uint64_t{1} << 40U;
   peerbus_ep_buffer* buffer = nullptr;
   ok(peerbus_ep_buffer_create(comm, &options, &buffer), "create");
   peerbus_ep_dispatch_args args{};

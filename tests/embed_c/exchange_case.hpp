@@ -125,11 +125,13 @@ void check_rows(peerbus_exchange* exchange, const peerbus_received& received,
                 const codec_case& codec, std::size_t rank, std::size_t ranks);
 
 /// Requires that `sums` are what the experts make of the tokens of `in`. With relay the sums of
-/// each of `hosts`, which have as many ranks, are rounded.
+/// each of `hosts`, which have as many ranks, cross as `relay_sums` says.
 void check_sums(const input& in, std::span<const bf16> sums, const codec_case& codec, bool by_rank,
-                std::size_t ranks, std::size_t hosts);
+                std::size_t ranks, std::size_t hosts,
+                std::uint32_t relay_sums = PEERBUS_RELAY_SUMS_BF16);
 
-/// Dispatches, checks the rows, combines and checks the sums.
+/// Dispatches, checks the rows, combines and checks the sums. With `weights_at_combine`, in
+/// layouts by expert, the dispatch has other weights.
 void check_round(peerbus_comm* comm, const peerbus_exchange_config& config, const codec_case& codec,
                  bool in_halves);
 

@@ -100,7 +100,8 @@ void check_rows(peerbus_exchange* exchange, const peerbus_received& received,
 }
 
 void check_sums(const input& in, std::span<const bf16> sums, const codec_case& with, bool by_rank,
-                std::size_t ranks, std::size_t hosts) {
+                std::size_t ranks, std::size_t hosts, std::uint32_t relay_sums) {
+  const bool are_rounded = hosts > 1 && relay_sums == PEERBUS_RELAY_SUMS_BF16;
   const peerbus::moe::expert_placement experts{input::experts, ranks};
   for (std::size_t t = 0; t < in.count; ++t) {
     const encoded token = with.encode(in.token(t));
@@ -130,7 +131,7 @@ void check_sums(const input& in, std::span<const bf16> sums, const codec_case& w
           float part = 0;
           if (add_of(rank, rank + 1, part)) of_host += static_cast<float>(bf16{part});
         }
-        sum += hosts == 1 ? of_host : static_cast<float>(bf16{of_host});
+        sum += are_rounded ? static_cast<float>(bf16{of_host}) : of_host;
       }
       expect_equal(sums[t * input::hidden + h].bits, bf16{sum}.bits, "channel ", h, " of token ",
                    t);
@@ -146,7 +147,10 @@ void check_round(peerbus_comm* comm, const peerbus_exchange_config& config, cons
   ok(peerbus_exchange_create(comm, &config, 0, &exchange), "create");
   expect(peerbus_exchange_bytes(exchange) > 0, "an exchange has memory");
   const input in{rank, ranks, with.token_bytes};
-  const peerbus_dispatch_args args = in.args();
+  peerbus_dispatch_args args = in.args();
+  const std::vector<float> others(in.weights.size(), -1.0F);
+  const bool are_late = config.weights_at_combine != 0;
+  if (are_late) args.weights = others.data();
   for (int round = 0; round < 3; ++round) {
     peerbus_received received{};
     received.struct_bytes = sizeof received;
@@ -155,6 +159,7 @@ void check_round(peerbus_comm* comm, const peerbus_exchange_config& config, cons
     out.struct_bytes = sizeof out;
     out.count = in.count;
     out.out = sums.data();
+    if (are_late) out.weights = in.weights.data();
     if (in_halves) {
       std::uint64_t ticket = 0;
       ok(peerbus_dispatch_send(exchange, &args, &ticket), "dispatch_send");
@@ -168,7 +173,8 @@ void check_round(peerbus_comm* comm, const peerbus_exchange_config& config, cons
       check_rows(exchange, received, with, rank, ranks);
       ok(peerbus_combine(exchange, received.ticket, &out), "combine");
     }
-    check_sums(in, sums, with, received.by_rank != 0, ranks, ranks / received.ranks);
+    check_sums(in, sums, with, received.by_rank != 0, ranks, ranks / received.ranks,
+               config.relay_sums);
     fails(peerbus_combine(exchange, received.ticket, &out), PEERBUS_INVALID_ARGUMENT, "combined");
   }
   peerbus_exchange_destroy(&exchange);
@@ -342,9 +348,13 @@ TEST_CASE("ranks of two hosts, in one level and with relay") {
                   auto config = config_of(codec, layout);
                   config.relay = relay;
                   config.in_flight = relay == PEERBUS_RELAY_ALWAYS ? 2 : 1;
-                  embed_c::check_round(comm, config,
-                                       embed_c::all_codecs()[static_cast<std::size_t>(codec)],
-                                       layout % 2 != 0);
+                  const auto& with = embed_c::all_codecs()[static_cast<std::size_t>(codec)];
+                  embed_c::check_round(comm, config, with, layout % 2 != 0);
+                  config.relay_sums = PEERBUS_RELAY_SUMS_F32;
+                  const bool by_rank = layout == PEERBUS_RANK_MAJOR || layout == PEERBUS_SLOTS;
+                  config.weights_at_combine = by_rank ? 0 : 1;
+                  config.between = std::uint64_t{1} << (40 + peerbus_comm_rank(comm));
+                  embed_c::check_round(comm, config, with, layout % 2 != 0);
                 }
           }) == 0);
 }

@@ -141,6 +141,12 @@ TEST_CASE("configurations that cannot be") {
           refused("top_k is 0", [](auto& c) { c.top_k = 0; });
           refused("hidden is 0", [](auto& c) { c.hidden = 0; });
           refused("struct_bytes is 0", [](auto& c) { c.struct_bytes = 0; });
+          // One rank gives them, and all refuse.
+          const bool is_odd = peerbus_comm_rank(comm) == 1;
+          refused(is_odd ? "relay is 3, expected 0 to 2" : "rank 1",
+                  [&](auto& c) { c.relay = is_odd ? 3 : 0; });
+          refused(is_odd ? "relay_sums is 2, expected 0 to 1" : "rank 1",
+                  [&](auto& c) { c.relay_sums = is_odd ? 2 : 0; });
           // Nothing is allocated for what is refused, nor read: the map has one entry.
           for (const std::uint64_t most : {std::uint64_t{17}, std::uint64_t{1} << 60U, UINT64_MAX})
             refused("expected 1 to 16", [&](auto& c) { c.in_flight = most; });
@@ -163,6 +169,18 @@ TEST_CASE("configurations that cannot be") {
           config.distrust_peers = static_cast<std::uint32_t>(peerbus_comm_rank(comm));
           fails(peerbus_exchange_create(comm, &config, 0, &exchange), PEERBUS_MISMATCH,
                 "distrust_peers is 0 on rank 0 but 1 on rank 1");
+          config = config_of(PEERBUS_BF16, PEERBUS_COMPACT);
+          config.weights_at_combine = static_cast<std::uint32_t>(peerbus_comm_rank(comm));
+          fails(peerbus_exchange_create(comm, &config, 0, &exchange), PEERBUS_MISMATCH,
+                "weights_at_combine is 0 on rank 0 but 1 on rank 1");
+          config = config_of(PEERBUS_BF16, PEERBUS_COMPACT);
+          config.relay_sums = static_cast<std::uint32_t>(peerbus_comm_rank(comm));
+          fails(peerbus_exchange_create(comm, &config, 0, &exchange), PEERBUS_MISMATCH,
+                "relay_sums is bf16 on rank 0 but f32 on rank 1");
+          config = config_of(PEERBUS_BF16, PEERBUS_COMPACT);
+          config.between = peerbus_comm_rank(comm);
+          ok(peerbus_exchange_create(comm, &config, 0, &exchange), "ranks may differ in between");
+          peerbus_exchange_destroy(&exchange);
           ok(peerbus_comm_barrier(comm, 0), "barrier");
         }) == 0);
 }

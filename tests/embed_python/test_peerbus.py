@@ -207,10 +207,18 @@ def exchanges():
            experts=1, hidden=64, top_k=1, max_tokens=1, relay="yes")
     raises(peerbus.Error, "relay is always, but ", comm.exchange, experts=1, hidden=64, top_k=1, max_tokens=1,
            relay="always", same_bits=True)
+    # One rank gives them, and all refuse.
+    for name, bad, fragment in (("relay", "no", "relay is 'no', expected one of never"),
+                                ("relay_sums", "f16", "relay_sums is 'f16', expected one of bf16, f32"),
+                                ("between", -1, "between is -1, expected 0 or more")):
+        raises(peerbus.InvalidArgument, fragment if rank == 0 else "rank 0", comm.exchange, experts=4,
+               hidden=64, top_k=1, max_tokens=1, **({name: bad} if rank == 0 else {}))
     deep_ep.Buffer(comm, relay="automatic").destroy()
     raises(ValueError, "relay is 'yes'", deep_ep.Buffer, comm, relay="yes")
+    raises(peerbus.InvalidArgument, "between is -1", deep_ep.Buffer, comm, between=-1)
     for make in deep_ep.EPBuffer, deep_ep.ElasticBuffer:
         raises(ValueError, "relay is 'yes'", make, comm, relay="yes", num_bytes=1 << 20)
+        raises(peerbus.InvalidArgument, "between is -1", make, comm, between=-1, num_bytes=1 << 20)
         if len(comm.near_ranks) < size:
             continue  # Two levels can be made.
         refused = make(comm, relay="always", num_bytes=1 << 20)
@@ -505,6 +513,28 @@ def logged():
         assert "exchange: of low_latency_dispatch for up to 4 tokens of 128 channels, top_k 1" in first[0], first
         assert [line.split()[2] for line in first[1:]] == ["protocol:", "stores:", "relay:"], first
         assert not lines(dispatch)
+        # With so much between two operations nothing stays in a cache.
+        weights = numpy.ones([4, 1], numpy.float32)
+        made = [lines(lambda: comm.exchange(experts=4, hidden=128, top_k=1, max_tokens=4, between=size))
+                for size in (0, 1 << 50)]
+        for kind in deep_ep.Buffer, deep_ep.EPBuffer, deep_ep.ElasticBuffer:
+            for size in 0, 1 << 50:
+                options = {} if kind is deep_ep.Buffer else dict(num_max_tokens_per_rank=4,
+                                                                 allow_multiple_reduction=False)
+                buffer = kind(comm, between=size, **options)
+                if kind is deep_ep.Buffer:
+                    made.append(lines(lambda: buffer.low_latency_dispatch(x, ids, 4, 4, use_fp8=False)))
+                    layout = buffer.get_dispatch_layout(ids, 4)
+                    made.append(lines(lambda: buffer.dispatch(
+                        x, num_tokens_per_rank=layout[0], is_token_in_rank=layout[3],
+                        num_tokens_per_expert=layout[2], topk_idx=ids, topk_weights=weights)))
+                else:
+                    for expands in False, True:
+                        made.append(lines(lambda: buffer.dispatch(
+                            x, ids, weights, num_experts=4, expert_alignment=1, do_expand=expands)))
+        past = [any("stores: past the caches for batches of 0 bytes" in line for line in said)
+                for said in made]
+        assert past == [False, True] + 3 * [False, False, True, True], made
 
     info = ["transport:", "device:", "reach:", "huge", "protocol:", "stores:", "relay:"]
     on_hosts = "PEERBUS_HOST" in os.environ
@@ -969,7 +999,10 @@ def hosts_of_ranks():
                 if got.by_rank:
                     used = (got.slot_weights * (got.slot_experts >= 0))[:got.end].sum(axis=1)
                     got.outputs[:got.end] = bf16(widened(got.row_data[:got.end]) * used[:, None])
+                raises(peerbus.InvalidArgument, "with relay, weights_at_combine=True", moe.combine, got, 3,
+                       weights=numpy.ones([3, 2], numpy.float32))
                 assert (moe.combine(got, 3) == tokens).all()
+        relayed(comm)
         comm.barrier()
         # Rank 0 waits for something else, and serves the others' gets meanwhile.
         done = [os.path.join(os.environ["TEST_FOLDER"], f"done {rank}") for rank in (1, 2)]
@@ -982,6 +1015,48 @@ def hosts_of_ranks():
             window.get(0, 0, 64)
             open(done[comm.rank - 1], "w").close()
         comm.barrier()
+
+
+def relayed(comm):
+    """Weights that combines give, and the types of the sums that cross between hosts."""
+    draw = numpy.random.default_rng(comm.rank)
+    tokens = bf16(draw.integers(-8, 8, [3, 64]))
+    # Each token has experts on both hosts. Its sum of a host has more bits than bf16.
+    ids = numpy.array([[0, 11], [4, 8], [1, 10]])
+    late = numpy.float32(1) + draw.integers(1, 512, [3, 2]).astype(numpy.float32) / 1024
+    zeros = numpy.zeros([3, 2], numpy.float32)
+
+    def sums(layout, early, given, in_halves=False, **options):
+        with comm.exchange(experts=12, hidden=64, top_k=2, max_tokens=4, in_flight=2, layout=layout,
+                           relay="always", **options) as moe:
+            got = moe.dispatch(tokens, ids, early)
+            got.outputs[:got.end] = got.row_data[:got.end]
+            if got.by_rank:
+                raises(peerbus.InvalidArgument, "a layout by rank", moe.combine, got, 3, weights=late)
+                used = (got.slot_weights * (got.slot_experts >= 0))[:got.end].sum(axis=1)
+                got.outputs[:got.end] = bf16(widened(got.row_data[:got.end]) * used[:, None])
+            if in_halves:
+                return moe.start_combine(got, 3, weights=given).finish()
+            return moe.combine(got, 3, weights=given)
+
+    for layout in peerbus.LAYOUTS:
+        by_rank = layout in ("rank_major", "slots")
+        found = {}
+        for kind in peerbus.RELAY_SUMS:
+            found[kind] = sums(layout, late, None, relay_sums=kind)
+            if by_rank:
+                raises(peerbus.InvalidArgument, f"weights_at_combine with layout {layout}", sums, layout, late,
+                       None, weights_at_combine=True)
+                continue
+            for in_halves in False, True:
+                again = sums(layout, zeros, late, in_halves, relay_sums=kind, weights_at_combine=True)
+                assert (again == found[kind]).all(), (layout, kind)
+        if not by_rank:
+            parts = widened(tokens)[:, None] * late[:, :, None]  # Exact in f32, as is their sum.
+            rounded = peerbus.from_bf16(peerbus.to_bf16(parts))
+            assert (found["f32"] == peerbus.to_bf16(parts.sum(axis=1))).all(), layout
+            assert (found["bf16"] == peerbus.to_bf16(rounded.sum(axis=1))).all(), layout
+            assert (found["bf16"] != found["f32"]).any(), layout
 
 
 def absent_from_group():

@@ -169,6 +169,7 @@ struct exchange_config {
   moe::relay relay = moe::relay::never;
   /// Whether combines may give weights (`combine_terms::weights`, `local`) where tokens are
   /// relayed, so that the weights go ahead to the ranks that sum. Without relay it changes nothing.
+  /// Refused in layouts by rank, in which combines take no weights.
   /// Cost with relay: 4 x top_k bytes for each group that a token reached and a signal to each rank
   /// of equal place, in every combine.
   bool weights_at_combine = false;

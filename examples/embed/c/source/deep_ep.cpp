@@ -62,6 +62,7 @@ deep_ep::buffer_options options_of(const peerbus_buffer_options& given) {
   options.zero_copy = given.zero_copy != 0;
   options.relay = relay_of(given.relay);
   options.same_bits = given.same_bits != 0;
+  options.between = given.between;
   options.enable_shrink = given.enable_shrink != 0;
   if (given.skip_other_ids != 0) options.other_ids = peerbus::moe::ids_outside::skipped;
   options.target = static_cast<deep_ep::profile>(given.target);

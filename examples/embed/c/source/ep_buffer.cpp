@@ -47,12 +47,14 @@ peerbus_code peerbus_ep_buffer_create(peerbus_comm* comm, const peerbus_ep_buffe
   return guarded([&] {
     require_result(buffer, "buffer");
     const auto& members = usable(comm, "communicator").members;
-    const peerbus_ep_buffer_options given = read_options(options, "options");
+    const peerbus_ep_buffer_options given =
+        read_options(options, "options", offsetof(peerbus_ep_buffer_options, between));
     deep_ep::elastic_options asked;
     if (given.num_max_tokens_per_rank != 0)
       asked.num_max_tokens_per_rank = given.num_max_tokens_per_rank;
     if (given.in_flight != 0) asked.in_flight = given.in_flight;
     asked.relay = relay_of(given.relay);
+    asked.between = given.between;
     asked.log = members->log();
     *buffer = std::make_unique<peerbus_ep_buffer>(members, asked).release();
   });

@@ -33,10 +33,11 @@ exchange_request request_of(group& members, const peerbus_exchange_config& given
   std::copy(std::begin(given.attachments), std::end(given.attachments), config.attachments.begin());
   config.output_attachment = given.output_attachment;
   config.note_bytes = given.note_bytes;
-  config.relay = relay_of(given.relay);
+  config.weights_at_combine = given.weights_at_combine != 0;
   config.same_bits = given.same_bits != 0;
   config.distrust_peers = given.distrust_peers != 0;
   if (given.stream_from != PEERBUS_STREAM_DEFAULT) config.stream_from = given.stream_from;
+  config.between = given.between;
   return request;
 }
 
@@ -93,12 +94,17 @@ peerbus_code peerbus_exchange_create(peerbus_comm* comm, const peerbus_exchange_
     const auto given = read_struct(config, "config", offsetof(peerbus_exchange_config, same_bits));
     const auto make = function_of(given.codec);
     auto request = request_of(*members, given, deadline_of(members->comm, timeout_ns));
-    auto calls = call_or_refuse([&] { read_experts(given, members->comm.size(), request.config); },
-                                [&] {
-                                  request.config.experts_of_rank = {};
-                                  request.config.physical_to_logical = refused_table;
-                                },
-                                [&] { return make(request); });
+    auto calls = call_or_refuse(
+        [&] {
+          read_experts(given, members->comm.size(), request.config);
+          request.config.relay = relay_of(given.relay);
+          request.config.relay_sums = relay_sums_of(given.relay_sums);
+        },
+        [&] {
+          request.config.experts_of_rank = {};
+          request.config.physical_to_logical = refused_table;
+        },
+        [&] { return make(request); });
     *exchange = std::make_unique<peerbus_exchange>(members, std::move(calls)).release();
   });
 }

@@ -19,8 +19,8 @@ import weakref
 import numpy
 
 from . import _library as c
-from ._library import (ANY_RANK, CODECS, RELAYS, TRANSPORTS, Error, InvalidArgument, OutOfMemory,
-                       PeerDead, Poisoned, Refused, TimedOut, Unreachable, ViewChanged)
+from ._library import (ANY_RANK, CODECS, RELAYS, RELAY_SUMS, TRANSPORTS, Error, InvalidArgument,
+                       OutOfMemory, PeerDead, Poisoned, Refused, TimedOut, Unreachable, ViewChanged)
 from ._bf16 import from_bf16, to_bf16
 from ._channels import Channels
 from ._collective import ALGORITHMS, Collectives, Team
@@ -35,8 +35,8 @@ from ._tensors import view_of
 __all__ = ["ALGORITHMS", "ANY_RANK", "CODECS", "Channels", "Collectives", "Communicator",
            "Completed", "CountedRows", "Error", "Exchange", "ExpertWeights", "InvalidArgument",
            "LAYOUTS", "LOST", "LastSeen", "OutOfMemory", "PeerDead", "Pending", "PendingBatch",
-           "Poisoned", "REDUCTIONS", "RELAYS", "REPLICA_POLICIES", "Received", "Refused",
-           "ReplicaChoice", "TRANSPORTS", "Team", "TimedOut", "Unreachable", "VACANT", "View",
+           "Poisoned", "REDUCTIONS", "RELAYS", "RELAY_SUMS", "REPLICA_POLICIES", "Received",
+           "Refused", "ReplicaChoice", "TRANSPORTS", "Team", "TimedOut", "Unreachable", "VACANT", "View",
            "ViewChanged", "Window", "from_bf16", "launched", "permit_private_reads", "to_bf16"]
 
 

@@ -12,6 +12,7 @@ CODECS: Tuple[str, ...]
 LAYOUTS: Tuple[str, ...]
 LOST: Tuple[str, ...]
 RELAYS: Tuple[str, ...]
+RELAY_SUMS: Tuple[str, ...]
 REPLICA_POLICIES: Tuple[str, ...]
 TRANSPORTS: Tuple[str, ...]
 REDUCTIONS: Tuple[str, ...]
@@ -267,7 +268,8 @@ class Exchange:
                  same_bits: bool = False, timeout: Optional[float] = None,
                  physical_to_logical: Any = None, experts_of_rank: Any = None,
                  replicas: Union[str, ReplicaChoice] = 'nearest',
-                 distrust_peers: bool = False) -> None: ...
+                 distrust_peers: bool = False, weights_at_combine: bool = False,
+                 relay_sums: str = 'bf16', between: int = 0) -> None: ...
     def install_experts(self, physical_to_logical: Any,
                         replicas: Union[str, ReplicaChoice, None] = None,
                         timeout: Optional[float] = None) -> None: ...

@@ -9,7 +9,7 @@ import numpy
 
 from . import _library as c
 from ._experts import VACANT, address_of, choice_of, map_of, structure_of, table_of
-from ._library import CODECS, RELAYS, InvalidArgument
+from ._library import CODECS, RELAYS, RELAY_SUMS, InvalidArgument
 from ._operands import Operand
 from ._tensors import Given, array_of, contiguous, has_gaps, require_writable, view_of
 
@@ -123,7 +123,11 @@ class Exchange(c.Object):
     per token of up to four further tensors. `relay` is one of `peerbus.RELAYS`: whether a token for
     several ranks of another host crosses once, and is handed on there. On one host "always" is refused.
     `same_bits` refuses what would let a token's result depend on other ranks or tokens. `distrust_peers`
-    checks every number that other ranks write before it is used: docs/security.md.
+    checks every number that other ranks write before it is used: docs/security.md. With relay,
+    `weights_at_combine` lets combines give weights, and `relay_sums`, one of `peerbus.RELAY_SUMS`, is the
+    type in which sums cross between hosts: "f32" rounds only results, for twice the bytes. `between` is
+    a hint for the stores of this rank: the bytes that it reads and writes between two operations, such
+    as a layer's weights.
 
     `physical_to_logical` is the expert at each place, -1 for none, numbered through the ranks: a row of the
     physical_to_logical_map of EPLB, vLLM or SGLang. An expert has one or more places, its replicas, at
@@ -135,7 +139,7 @@ class Exchange(c.Object):
     def __init__(self, comm, *, experts, hidden, top_k, max_tokens, codec="bf16", layout="compact",
                  in_flight=1, alignment=1, attachments=(), relay="never", same_bits=False,
                  timeout=None, physical_to_logical=None, experts_of_rank=None, replicas="nearest",
-                 distrust_peers=False):
+                 distrust_peers=False, weights_at_combine=False, relay_sums="bf16", between=0):
         self.codec, self.hidden, self.top_k = codec, hidden, top_k
         self.attachments = list(attachments) + [0] * (4 - len(attachments))
         if len(attachments) > 4:
@@ -144,17 +148,21 @@ class Exchange(c.Object):
             codec=c.place("codec", codec, CODECS), layout=c.place("layout", layout, LAYOUTS),
             experts=experts, hidden=hidden,
             top_k=top_k, max_tokens=max_tokens, in_flight=in_flight, alignment=alignment,
-            relay=c.place("relay", relay, RELAYS), same_bits=int(same_bits),
-            distrust_peers=int(distrust_peers), attachments=(ctypes.c_uint64 * 4)(
+            same_bits=int(same_bits), distrust_peers=int(distrust_peers),
+            weights_at_combine=int(weights_at_combine), attachments=(ctypes.c_uint64 * 4)(
                 *[c.number(nbytes, "attachments") for nbytes in self.attachments]))
         # What the library may still read, by ticket, even if nobody finishes the batch.
         self._size, self._sent = comm.size, {}
+        self._weights_at_combine = bool(weights_at_combine)
         limit = c.nanoseconds(timeout)
 
         def make():
             return c.make("exchange", c.lib.peerbus_exchange_create, comm, ctypes.byref(config), limit)
         try:
             tables = self._place(config, physical_to_logical, experts_of_rank, replicas)
+            config.relay = c.place("relay", relay, RELAYS)
+            config.relay_sums = c.place("relay_sums", relay_sums, RELAY_SUMS)
+            config.between = c.number(between, "between")
         except Exception:
             # All ranks refuse so many places without a table, and no rank waits for this one.
             config.physical_to_logical, config.physical_experts = None, experts + 1
@@ -339,9 +347,11 @@ class Exchange(c.Object):
             views.append(contiguous(weights, "weights"))
             _require_slots(self, count, "weights", views[1].tensor, ((2, 32),), "float32")
             _require_aligned(views[1], "weights", 4)
-            if received.by_rank or received.counts.shape[1] != self._size:
+            relays = received.counts.shape[1] != self._size
+            if received.by_rank or relays and not self._weights_at_combine:
                 raise InvalidArgument(1, "weights were given in a layout by rank or with relay, expected "
-                                         "those of the dispatch, which are applied before rows come home")
+                                         "those of the dispatch, which are applied before rows come home, "
+                                         "or a layout by expert and, with relay, weights_at_combine=True")
             args.weights = views[1].address
         return args, views, out
 
@@ -353,9 +363,9 @@ class Exchange(c.Object):
     def combine(self, received, count, out=None, timeout=None, weights=None):
         """Collective: returns the weighted sums of the outputs, uint16 [count, hidden], in `out` if
         that is given. `count` is the number of tokens of the dispatch. `weights`, float32
-        [count, top_k], replace those of the dispatch, in layouts by expert without relay. Other arguments
-        are refused on all ranks, which may then call again. `received` of another exchange is refused on
-        this rank only."""
+        [count, top_k], replace those of the dispatch, in layouts by expert, with relay only if
+        `weights_at_combine` is true. Other arguments are refused on all ranks, which may then call again.
+        `received` of another exchange is refused on this rank only."""
         self._require_own(received)
         try:
             args, views, out = self._output(received, count, out, weights, timeout)

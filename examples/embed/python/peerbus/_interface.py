@@ -91,7 +91,8 @@ class ExchangeConfig(Struct):
                 ("note_bytes", c_uint64), ("physical_to_logical", c_void_p),
                 ("stream_from", c_uint64), ("same_bits", c_uint32), ("reserved", c_uint32),
                 ("physical_experts", c_uint64), ("experts_of_rank", c_void_p),
-                ("replicas", c_void_p), ("distrust_peers", c_uint32), ("reserved_too", c_uint32)]
+                ("replicas", c_void_p), ("distrust_peers", c_uint32), ("reserved_too", c_uint32),
+                ("weights_at_combine", c_uint32), ("relay_sums", c_uint32), ("between", c_uint64)]
 
 
 class DispatchArgs(Struct):
@@ -174,7 +175,7 @@ class BufferOptions(Struct):
                 ("target_ranks_per_node", c_uint64), ("hccl_buffsize_mb", c_uint64),
                 ("nvshmem_qp_depth", c_uint64), ("normal_long_seq_rounds", c_uint64),
                 ("moe_enable_topk_neg_one", c_uint32), ("relay", c_uint32),
-                ("skip_other_ids", c_uint32), ("same_bits", c_uint32)]
+                ("skip_other_ids", c_uint32), ("same_bits", c_uint32), ("between", c_uint64)]
 
 
 class LowLatencyDispatchArgs(Struct):
@@ -236,7 +237,8 @@ class NormalCombineArgs(Struct):
 
 class EpBufferOptions(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("relay", c_uint32),
-                ("num_max_tokens_per_rank", c_uint64), ("in_flight", c_uint64)]
+                ("num_max_tokens_per_rank", c_uint64), ("in_flight", c_uint64),
+                ("between", c_uint64)]
 
 
 class EpDispatchArgs(Struct):
@@ -290,6 +292,8 @@ CONSTANTS = {
     "PEERBUS_RELAY_NEVER": 0,
     "PEERBUS_RELAY_ALWAYS": 1,
     "PEERBUS_RELAY_AUTOMATIC": 2,
+    "PEERBUS_RELAY_SUMS_BF16": 0,
+    "PEERBUS_RELAY_SUMS_F32": 1,
     "PEERBUS_OK": 0,
     "PEERBUS_INVALID_ARGUMENT": 1,
     "PEERBUS_OUT_OF_RANGE": 2,

@@ -20,6 +20,7 @@ INTERRUPTED = CONSTANTS["PEERBUS_INTERRUPTED"]
 ANY_RANK = 2**64 - 1
 CODECS = ("bf16", "int8_per_token", "fp8_f32", "fp8_rounded", "fp8_ue8m0", "fp8_as_given", "nothing")
 RELAYS = ("never", "always", "automatic")
+RELAY_SUMS = ("bf16", "f32")
 TRANSPORTS = ("automatic", "unified_bus", "planes", "planes_verbs", "fabric", "verbs")
 
 

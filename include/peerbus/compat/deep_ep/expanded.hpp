@@ -23,13 +23,15 @@
 /// set.
 namespace peerbus::deep_ep {
 
-/// Options of an `elastic_buffer`; equal on all ranks, except for `stream_from`.
+/// Options of an `elastic_buffer`; equal on all ranks, except for `stream_from`, `between` and
+/// `log`.
 struct elastic_options {
   /// The tokens of a rank for which the first dispatch of a shape takes memory, unless it states
   /// its own number. A dispatch in which some rank has more takes more, on all ranks.
   std::size_t num_max_tokens_per_rank = 4096;
   std::size_t in_flight = 2;                 ///< as in `buffer_options`
   std::optional<std::size_t> stream_from{};  ///< as in `buffer_options`
+  std::size_t between = 0;                   ///< as in `buffer_options`
   /// Refused if true. The rows of a token on one rank would be added up and rounded there. Here all
   /// rows of a token are added up once, at its home rank.
   bool allow_multiple_reduction = false;

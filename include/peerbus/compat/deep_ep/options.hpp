@@ -11,9 +11,9 @@
 
 namespace peerbus::deep_ep {
 
-/// Options of a `buffer`; equal on all ranks, except for `stream_from` and `log`. DeepEP's
-/// constructor takes sizes in bytes instead. Here the shape of each call states how much memory it
-/// needs, and all ranks allocate together when a shape is first used.
+/// Options of a `buffer`; equal on all ranks, except for `stream_from`, `between` and `log`.
+/// DeepEP's constructor takes sizes in bytes instead. Here the shape of each call states how much
+/// memory it needs, and all ranks allocate together when a shape is first used.
 struct buffer_options {
   /// The tokens of a rank for which the first normal `dispatch` of a shape takes memory. A dispatch
   /// in which some rank has more takes more, on all ranks.
@@ -29,6 +29,9 @@ struct buffer_options {
   /// (`moe::exchange_config::stream_from`), also for the copies that a combine makes of outputs in
   /// the caller's memory. Ranks may differ in it.
   std::optional<std::size_t> stream_from{};
+  /// The bytes of other memory that this rank reads and writes between two calls, a hint
+  /// (`moe::exchange_config::between`). Ranks may differ in it.
+  std::size_t between = 0;
   /// If true, the low-latency calls accept masks of ranks, and go on without ranks that have died
   /// or left, which they mask. The same on all ranks.
   bool enable_shrink = false;

@@ -34,6 +34,10 @@ PEERBUS_API int32_t peerbus_permit_private_reads(void);
  * memory of one host all ranks are near: PEERBUS_RELAY_ALWAYS is PEERBUS_UNSUPPORTED there. */
 enum { PEERBUS_RELAY_NEVER = 0, PEERBUS_RELAY_ALWAYS = 1, PEERBUS_RELAY_AUTOMATIC = 2 };
 
+/** The type in which the sums of a host cross between hosts with relay: rounded, or as they are for
+ * twice the bytes. */
+enum { PEERBUS_RELAY_SUMS_BF16 = 0, PEERBUS_RELAY_SUMS_F32 = 1 };
+
 /** The result of a call. The numbers never change. */
 typedef int32_t peerbus_code;
 

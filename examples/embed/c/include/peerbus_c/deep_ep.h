@@ -31,7 +31,7 @@ typedef struct peerbus_buffer peerbus_buffer;
 /** The part of a call that stays beside its tensors: DeepEP's handle, its event and its hook. */
 typedef struct peerbus_result peerbus_result;
 
-/** Options of a buffer, equal on all ranks. NULL stands for all defaults. */
+/** Options of a buffer, equal on all ranks except for `between`. NULL stands for all defaults. */
 typedef struct peerbus_buffer_options {
   uint32_t struct_bytes;            /**< sizeof(peerbus_buffer_options) */
   int32_t target;                   /**< PEERBUS_UNRESTRICTED and so on */
@@ -49,6 +49,7 @@ typedef struct peerbus_buffer_options {
   uint32_t skip_other_ids; /**< 1: normal calls skip ids of E and more, as DeepEP does; 0: refuse */
   uint32_t same_bits;      /**< 1: refuses normal calls and PEERBUS_RELAY_ALWAYS, by which a token's
                             * result would depend on other ranks or tokens (docs/reproducibility.md) */
+  uint64_t between;        /**< as in peerbus_exchange_config */
 } peerbus_buffer_options;
 
 /** Makes a buffer without communication and sets `*buffer`. The first call of a shape allocates. The

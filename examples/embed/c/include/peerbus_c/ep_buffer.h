@@ -18,13 +18,14 @@ extern "C" {
 /** DeepEP's EPBuffer. */
 typedef struct peerbus_ep_buffer peerbus_ep_buffer;
 
-/** Options of a buffer, equal on all ranks. NULL stands for all defaults. */
+/** Options of a buffer, equal on all ranks except for `between`. NULL stands for all defaults. */
 typedef struct peerbus_ep_buffer_options {
   uint32_t struct_bytes;            /**< sizeof(peerbus_ep_buffer_options) */
   uint32_t relay;                   /**< PEERBUS_RELAY_NEVER and so on */
   uint64_t num_max_tokens_per_rank; /**< tokens of a rank that a dispatch without B first takes memory
                                      * for, and more when a rank has more; 0: 4096 */
   uint64_t in_flight;               /**< dispatches of one shape whose results are valid; 0: 2 */
+  uint64_t between;                 /**< as in peerbus_exchange_config */
 } peerbus_ep_buffer_options;
 
 /** Makes a buffer without communication and sets `*buffer`. The first call of a shape allocates. The

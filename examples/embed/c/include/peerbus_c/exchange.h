@@ -75,7 +75,8 @@ typedef struct peerbus_replica_choice {
                                   whose memory it stores to, 2 for the others */
 } peerbus_replica_choice;
 
-/** The configuration of an exchange, equal on all ranks except for `stream_from` and `replicas`. */
+/** The configuration of an exchange, equal on all ranks except for `stream_from`, `between` and
+ * `replicas`. */
 typedef struct peerbus_exchange_config {
   uint32_t struct_bytes;      /**< sizeof(peerbus_exchange_config) */
   int32_t codec;              /**< PEERBUS_BF16 and so on */
@@ -109,13 +110,18 @@ typedef struct peerbus_exchange_config {
                                    is wrong, the call gives PEERBUS_MISMATCH, and PEERBUS_REFUSED on the
                                    other ranks (docs/security.md) */
   uint32_t reserved_too;      /**< 0 */
+  uint32_t weights_at_combine; /**< 1: in layouts by expert, combines may give weights and local
+                                    outputs where tokens are relayed. Without relay no change */
+  uint32_t relay_sums;        /**< PEERBUS_RELAY_SUMS_BF16 and so on. Without relay no change */
+  uint64_t between;           /**< bytes that this rank reads and writes between two operations, such
+                                   as a layer's weights: a hint for its stores; 0: not known */
 } peerbus_exchange_config;
 
 /**
  * Collective: makes an exchange and sets `*exchange`. The caller destroys it.
  * Errors, on all ranks: PEERBUS_INVALID_ARGUMENT, PEERBUS_MISMATCH if configurations differ,
- * PEERBUS_OUT_OF_MEMORY, PEERBUS_TIMED_OUT, PEERBUS_PEER_DEAD, PEERBUS_POISONED. A codec, layout or
- * relay that does not exist is refused on this rank alone. `*exchange` is then NULL.
+ * PEERBUS_OUT_OF_MEMORY, PEERBUS_TIMED_OUT, PEERBUS_PEER_DEAD, PEERBUS_POISONED. A codec or layout that
+ * does not exist is refused on this rank alone. `*exchange` is then NULL.
  */
 PEERBUS_API peerbus_code peerbus_exchange_create(peerbus_comm *comm,
                                                  const peerbus_exchange_config *config,
@@ -167,7 +173,8 @@ typedef struct peerbus_combine_args {
   uint32_t attached;     /**< 1: the output attachments are filled and go home; may differ */
   uint64_t count;        /**< tokens of the dispatch */
   void *out;             /**< bf16 [count, hidden]: the sums */
-  const float *weights;  /**< [count, top_k] in place of those of the dispatch; or NULL */
+  const float *weights;  /**< [count, top_k] in place of those of the dispatch; or NULL. Refused,
+                              as is `local`, by rank, and with relay unless weights_at_combine */
   const void *bias[2];   /**< bf16 [count, hidden] each, added; or NULL */
   const void *const *local; /**< [count, top_k] outputs (bf16 [hidden]) of slots -1; or NULL */
   int64_t *waited_ns;    /**< [ranks], or NULL */

@@ -63,7 +63,7 @@ class Buffer:
                  explicitly_destroy: bool = False, enable_shrink: bool = False, comm: Any = None, *,
                  num_max_tokens_per_rank: int = 4096, zero_copy: bool = True,
                  target: Optional[str] = None, strict: Optional[bool] = None, relay: str = 'never', same_bits: bool = False,
-                 timeout: Optional[float] = None) -> None: ...
+                 timeout: Optional[float] = None, between: int = 0) -> None: ...
     def destroy(self) -> None: ...
     @staticmethod
     def get_low_latency_rdma_size_hint(num_max_dispatch_tokens_per_rank: int, hidden: int,
@@ -203,7 +203,7 @@ class EPBuffer(BufferBase):
                  sl_idx: Optional[int] = None, num_allocated_qps: int = 0,
                  num_cpu_timeout_secs: int = 300, num_gpu_timeout_secs: int = 100,
                  explicitly_destroy: bool = False, *, target: Optional[str] = None,
-                 relay: str = 'never') -> None: ...
+                 relay: str = 'never', between: int = 0) -> None: ...
     @staticmethod
     def get_buffer_size_hint(group: Any, num_max_tokens_per_rank: int, hidden: int,
                              num_topk: int = 0, use_fp8_dispatch: bool = False,
@@ -246,7 +246,7 @@ class ElasticBuffer(EPBuffer):
                  prefer_overlap_with_compute: bool = True, sl_idx: int = 3,
                  num_allocated_qps: int = 0, num_cpu_timeout_secs: int = 300,
                  num_gpu_timeout_secs: int = 100, explicitly_destroy: bool = False, *,
-                 target: Optional[str] = None, relay: str = 'never') -> None: ...
+                 target: Optional[str] = None, relay: str = 'never', between: int = 0) -> None: ...
     @staticmethod
     def get_engram_storage_size_hint(num_entries: int, hidden: int, num_max_tokens_per_rank: int,
                                      dtype: Any = "bfloat16") -> Tuple[int, int]: ...

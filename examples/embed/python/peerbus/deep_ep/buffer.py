@@ -35,8 +35,8 @@ class Buffer:
     if no combine uses it. `target` (or the variable PEERBUS_TARGET) names a platform whose refusals
     are raised here. `strict` (or PEERBUS_STRICT=1) makes all ranks refuse a low-latency dispatch
     that would overwrite a result which some rank still refers to; making the buffer is then
-    collective. `relay` as in `peerbus.Exchange`. `same_bits` refuses normal dispatches and relay "always", by
-    which a token's result would depend on other ranks or tokens.
+    collective. `relay` and `between` as in `peerbus.Exchange`. `same_bits` refuses normal dispatches and
+    relay "always", by which a token's result would depend on other ranks or tokens.
     """
 
     num_sms = 20
@@ -45,7 +45,7 @@ class Buffer:
                  num_qps_per_rank=24, allow_nvlink_for_low_latency_mode=True, allow_mnnvl=False,
                  explicitly_destroy=False, enable_shrink=False, comm=None, *,
                  num_max_tokens_per_rank=4096, zero_copy=True, target=None, strict=None,
-                 relay="never", same_bits=False, timeout=None):
+                 relay="never", same_bits=False, timeout=None, between=0):
         self._target = Target(target)
         self._made_with = {"no_low_latency_mode": not low_latency_mode,
                            "num_nvl_bytes": num_nvl_bytes, "num_rdma_bytes": num_rdma_bytes}
@@ -61,6 +61,7 @@ class Buffer:
         options = c.BufferOptions(zero_copy=int(zero_copy), enable_shrink=int(enable_shrink),
                                   num_max_tokens_per_rank=num_max_tokens_per_rank,
                                   relay=c.place("relay", relay, c.RELAYS), same_bits=int(same_bits),
+                                  between=c.number(between, "between"),
                                   skip_other_ids=int(self._target.is_v1))
         # Results hold it too, so that their memory stays valid after `destroy`.
         self._owner = c.Object("buffer", c.make("buffer", c.lib.peerbus_buffer_create, self.comm,

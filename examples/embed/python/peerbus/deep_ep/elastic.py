@@ -40,7 +40,7 @@ class ElasticBuffer(EPBuffer):
                  allow_hybrid_mode=True, allow_multiple_reduction=True,
                  prefer_overlap_with_compute=True, sl_idx=3, num_allocated_qps=0,
                  num_cpu_timeout_secs=300, num_gpu_timeout_secs=100, explicitly_destroy=False, *,
-                 target=None, relay="never"):
+                 target=None, relay="never", between=0):
         if num_cpu_bytes < 0 or (num_cpu_bytes > 0 and (num_bytes or 0) < num_cpu_bytes):
             raise c.InvalidArgument(1, f"ElasticBuffer: num_cpu_bytes is {num_cpu_bytes} of "
                                        f"num_bytes {num_bytes}, expected a part of it")
@@ -48,7 +48,7 @@ class ElasticBuffer(EPBuffer):
             group, num_bytes, num_max_tokens_per_rank, hidden, num_topk, use_fp8_dispatch, 0,
             deterministic, allow_hybrid_mode, allow_multiple_reduction, prefer_overlap_with_compute,
             None if sl_idx in (None, 3) else sl_idx, num_allocated_qps, num_cpu_timeout_secs,
-            num_gpu_timeout_secs, explicitly_destroy, target=target, relay=relay)
+            num_gpu_timeout_secs, explicitly_destroy, target=target, relay=relay, between=between)
         self._gpu_bytes = self.num_bytes - num_cpu_bytes
         self._engram = Engram(self.comm, num_cpu_bytes)
         self._pipeline = self._sessions = None

@@ -33,7 +33,7 @@ class EPBuffer(BufferBase):
     `BufferAllocator` in `lb_allocation_plan_or_num_bytes` lie in memory of the buffer.
     The buffer takes memory for each form of dispatch, and more when a call has a greater
     `num_max_tokens_per_rank`, or states none and some rank has more tokens than before. `target` as in
-    `Buffer`; it sees dispatches and combines. `relay` as in `peerbus.Exchange`.
+    `Buffer`; it sees dispatches and combines. `relay` and `between` as in `peerbus.Exchange`.
     """
 
     def __init__(self, group=None, num_bytes=None, num_max_tokens_per_rank=0, hidden=0, num_topk=0,
@@ -41,10 +41,11 @@ class EPBuffer(BufferBase):
                  allow_hybrid_mode=True, allow_multiple_reduction=True,
                  prefer_overlap_with_compute=True, sl_idx=None, num_allocated_qps=0,
                  num_cpu_timeout_secs=300, num_gpu_timeout_secs=100, explicitly_destroy=False, *,
-                 target=None, relay="never"):
+                 target=None, relay="never", between=0):
         super().__init__(explicitly_destroy)
         self._target = Target(target)
         self._relay = c.place("relay", relay, c.RELAYS)
+        self._between = c.number(between, "between")
         plan = lb_allocation_plan_or_num_bytes
         is_plan = isinstance(plan, BufferAllocator)
         if is_plan:
@@ -328,7 +329,7 @@ class EPBuffer(BufferBase):
         known = self._buffers.get(kind)
         if known is None:
             options = {"buffer": c.BufferOptions, "ep_buffer": c.EpBufferOptions}[kind](
-                relay=self._relay)
+                relay=self._relay, between=self._between)
             known = self._buffers[kind] = c.Object(kind, c.make(
                 kind, getattr(c.lib, f"peerbus_{kind}_create"), self.comm, ctypes.byref(options)))
         return known

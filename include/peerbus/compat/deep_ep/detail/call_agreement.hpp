@@ -126,7 +126,7 @@ class call_agreement final : public moe::wait_watch {
 
   /// Joins the statements of other ranks about a call that this rank has begun. Begins a round of
   /// statements if another rank has begun another operation for such a call.
-  void look(deadline until) override;
+  PEERBUS_INLINE void look(deadline until) override;
 
  private:
   using operations = std::vector<started_operation>;

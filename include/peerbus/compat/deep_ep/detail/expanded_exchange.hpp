@@ -75,6 +75,7 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
               .output_attachment = sizeof(float),
               .note_bytes = sizeof(std::uint64_t),
               .stream_from = options.stream_from,
+              .between = options.between,
               .relay = options.relay},
              {.alignment = key.alignment, .zero_gaps = key.zero_padding},
              options.log,

@@ -130,6 +130,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
                                                 .in_flight = options.in_flight,
                                                 .zero_copy = options.zero_copy});
     config.stream_from = options.stream_from;
+    config.between = options.between;
     config.relay = options.relay;
     config.same_bits = options.same_bits;
     config.weights_at_combine = true;

@@ -74,6 +74,7 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
               .output_attachment = key.top_k * sizeof(float),
               .note_bytes = note_bytes(key),
               .stream_from = options.stream_from,
+              .between = options.between,
               .relay = options.relay,
               .same_bits = options.same_bits},
              {},
