@@ -210,13 +210,20 @@ TEST_CASE("plans that a seed makes up") {
 }
 
 TEST_CASE("a plan that names nobody, or unknown ranks") {
-  for (const char* const text :
-       {"[[0, 1], []]", "[[0, 1], [-1]]", "[[0, 99]]", "[[0, 0]]", "[[0], 1]",
-        R"([{"evicted": [1]}])", R"([[0, 1], {"ranks": [0, 1], "evicted": [1]}])",
-        R"([[0], {"ranks": [0], "evicted": [1]}])",
-        R"([[0, 1], {"ranks": [0], "killed_in_agreement": [1]}])"}) {
+  const std::pair<const char*, const char*> wrong[]{
+      {"[[0, 1], []]", "phase 2: expected a rank that stays"},
+      {"[[0, 1], [-1]]", "phase 2: expected a rank that stays"},
+      {"[[0, 99]]", "phase 1: expected rank 99 less than"},
+      {"[[0, 0]]", "phase 1: expected rank 0 once"},
+      {"[[0], 1]", "phase 2: expected a list of ranks"},
+      {R"([{"evicted": [1]}])", "ranks"},
+      {R"([[0, 1], {"ranks": [0, 1], "evicted": [1]}])", "phase 2: expected rank 1 once"},
+      {R"([[0], {"ranks": [0], "evicted": [1]}])", "phase 2: expected evicted of the phase before"},
+      {R"([[0, 1], {"ranks": [0], "killed_in_agreement": [1]}])",
+       "phase 2: expected a rank that is killed"}};
+  for (const auto& [text, why] : wrong) {
     CAPTURE(text);
-    CHECK_THROWS(read_plan(nlohmann::json::parse(text)));
+    CHECK_THROWS_WITH(read_plan(nlohmann::json::parse(text)), doctest::Contains{why});
   }
 }
 

@@ -81,6 +81,7 @@ class exchange_queries {
   }
 
  protected:
+  /// Answers nothing yet.
   exchange_queries() = default;
   ~exchange_queries() = default;
 
@@ -89,6 +90,7 @@ class exchange_queries {
     engine_ = &engine;
     output_attachment_ = output_attachment;
   }
+  /// Returns the engine that answers.
   [[nodiscard]] detail::exchange_engine& engine() const noexcept { return *engine_; }
 
  private:
