@@ -71,9 +71,8 @@ PEERBUS_INLINE std::optional<error> objection_to(const exchange_config& config, 
   if (config.top_k > config.experts)
     return wrong({"top_k is ", config.top_k, ", expected at most experts, ", config.experts});
   if (config.weights_at_combine && layout.shape == block_shape::by_rank)
-    return wrong(
-        {"weights_at_combine with layout ", layout.name,
-         ", whose outputs the experts' rank has weighted; expected a layout by expert"});
+    return wrong({"weights_at_combine with layout ", layout.name,
+                  ", whose outputs the experts' rank has weighted; expected a layout by expert"});
   return std::nullopt;
 }
 
