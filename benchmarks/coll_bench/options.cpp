@@ -35,6 +35,7 @@ void check_network(const options& chosen) {
 
 std::variant<options, int> parse(int argc, char** argv) {
   options chosen;
+  chosen.command.assign(argv, argv + argc);
   programs::command_line line{
       "coll_bench",
       "Collective operations between ranks, with the columns and options of nccl-tests, beside the "
@@ -91,8 +92,10 @@ std::variant<options, int> parse(int argc, char** argv) {
   line.add("--costs", costs, "file of team_options::costs, by which algorithms are chosen");
   line.add("--costs-to", chosen.costs_to,
            "measure the costs, print them, choose by them, and replace them in this file");
-  line.group("Results (--json results.json --quiet-or-fail)");
+  line.group("Results (--report page.html --json results.json --quiet-or-fail)");
   line.add("--json", chosen.json, "file for the results");
+  line.add("--report", chosen.report,
+           "page that shows the results, with pictures of time over bytes");
   line.add("--trace", chosen.trace, "file for the latest events of all ranks, for ui.perfetto.dev");
   line.flag("--quiet-or-fail", chosen.noise.quiet_or_fail,
             "exit with status 1 if other programs run, or if a p90 is over twice its p50");

@@ -40,6 +40,8 @@ struct options : bench::network_options {
   peerbus::collective::team_options team;
   std::string costs_to;  ///< the file that takes measured costs; empty: nothing is measured
   std::string json;
+  std::string report;                ///< the page that shows the results; empty: none is written
+  std::vector<std::string> command;  ///< how the program was called
   std::string trace;  ///< the file that takes the events of all ranks; empty: none are recorded
   bench::noise_options noise;
 };

@@ -18,7 +18,6 @@
 #include "coll_bench/rank.hpp"
 #include "coll_bench/report.hpp"
 #include "support/cost_file.hpp"
-#include "support/json.hpp"
 #include "support/machine.hpp"
 #include "support/noise.hpp"
 
@@ -56,9 +55,7 @@ int run_over(peerbus::bootstrap& boot, options chosen, Transport bus) {
   result.cores = cores;
   if (mpi) result.library = mpi->library();
   result.noise = noise_of(chosen, result);
-  const auto where = bench::machine::here();
-  print(chosen, where, result);
-  if (!chosen.json.empty()) bench::write_json(chosen.json, result_json(chosen, where, result));
+  show(chosen, bench::machine::here(), result);
   if (bench::refuses_noise("coll_bench", chosen.noise, result.noise)) return 1;
   return result.wrong() == 0 ? 0 : 1;
 }

@@ -10,6 +10,8 @@
 
 #include <peerbus/core/text.hpp>
 
+#include "page/page.hpp"
+#include "support/json.hpp"
 #include "support/noise.hpp"
 #include "support/statistics.hpp"
 
@@ -24,14 +26,16 @@ double bandwidth(std::size_t bytes, double us) noexcept {
 
 /// What peerbus is compared with in this row: out of place where there is such a call.
 struct comparison {
+  series which;  ///< that `time` is the median of
   double time;
   double floor;
   double mpi;
 
   static comparison of(const row& each, double hop_ns) {
     const bool out = each.of(series::out_of_place).front() > 0;
+    const series which = out ? series::out_of_place : series::in_place;
     const bool is_barrier = each.shape.which == operation::barrier;
-    return {median_of(each, out ? series::out_of_place : series::in_place),
+    return {which, median_of(each, which),
             is_barrier ? 2 * hop_ns / 1e3 : median_of(each, series::floor),
             median_of(each, out ? series::mpi_out_of_place : series::mpi_in_place)};
   }
@@ -61,6 +65,11 @@ bench::json times_json(const row& each, series time, series wrong) {
           {"wrong", each.of(wrong).front()}};
 }
 
+/// Returns the signs that other programs disturbed the calls of this row.
+std::string noise_of_row(const options& chosen, const row& each, series which) {
+  return bench::signs_of_noise(chosen.noise, {{"the time", bench::summarise(each.of(which))}});
+}
+
 }  // namespace
 
 std::string noise_of(const options& chosen, const outcome& result) {
@@ -75,6 +84,8 @@ std::string noise_of(const options& chosen, const outcome& result) {
   }
   return bench::signs_of_noise(chosen.noise, times);
 }
+
+namespace {
 
 void print(const options& chosen, const bench::machine& where, const outcome& result) {
   std::printf(
@@ -140,14 +151,15 @@ bench::json result_json(const options& chosen, const bench::machine& where, cons
   bench::json rows = bench::json::array();
   for (const row& each : result.rows) {
     const auto compared = comparison::of(each, result.hop_ns);
-    bench::json json{{"operation", name_of(each.shape.which)},
-                     {"size", each.bytes},
-                     {"count", each.count},
-                     {"algorithm", each.algorithm},
-                     {"floor_us", bench::rounded(compared.floor)},
-                     {"floor_bytes", each.floor_bytes},
-                     {"ratio_to_floor",
-                      bench::rounded(compared.floor > 0 ? compared.time / compared.floor : 0)}};
+    bench::json json{
+        {"operation", name_of(each.shape.which)},
+        {"size", each.bytes},
+        {"count", each.count},
+        {"algorithm", each.algorithm},
+        {"floor_us", bench::rounded(compared.floor)},
+        {"floor_bytes", each.floor_bytes},
+        {"ratio_to_floor", bench::rounded(compared.floor > 0 ? compared.time / compared.floor : 0)},
+        {"noise", {{"signs", noise_of_row(chosen, each, compared.which)}}}};
     const auto add = [&](const char* name, series time, series wrong) {
       if (each.of(time).front() > 0) json[name] = times_json(each, time, wrong);
     };
@@ -163,8 +175,10 @@ bench::json result_json(const options& chosen, const bench::machine& where, cons
     if (compared.mpi > 0) json["times_mpi"] = bench::rounded(compared.mpi / compared.time);
     rows.push_back(std::move(json));
   }
+  bench::json machine = bench::machine_json(where);
+  machine["usable_cores"] = result.cores;
   return {{"program", "coll_bench"},
-          {"machine", bench::machine_json(where)},
+          {"machine", std::move(machine)},
           {"ranks", result.rows.empty() ? chosen.ranks : result.rows.front().shape.ranks},
           {"transport", chosen.transport},
           {"operands", chosen.in_window ? "window" : "memory"},
@@ -185,6 +199,20 @@ bench::json result_json(const options& chosen, const bench::machine& where, cons
                                                      "after timing"
                                                    : "nothing")},
           {"rows", std::move(rows)}};
+}
+
+}  // namespace
+
+void show(const options& chosen, const bench::machine& where, const outcome& result) {
+  print(chosen, where, result);
+  if (chosen.json.empty() && chosen.report.empty()) return;
+  const bench::json found = result_json(chosen, where, result);
+  if (!chosen.json.empty()) bench::write_json(chosen.json, found);
+  if (chosen.report.empty()) return;
+  bench::json all = bench::report_head(chosen.command);
+  all.update(found);
+  bench::write_page(chosen.report, all.dump());
+  std::printf("# the report is in %s\n", chosen.report.c_str());
 }
 
 }  // namespace coll_bench

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <peerbus/communicator.hpp>
@@ -123,7 +124,9 @@ class measurement {
         result.relay = moe_.relay();
         if (chosen_.relay == peerbus::moe::relay::never) result.relay.estimate = relay_estimate();
       }
-    result.samples = samples_.slowest(iterations);
+    bench::gathered_samples gathered = samples_.gather(iterations);
+    result.samples = std::move(gathered.slowest);
+    result.rank_medians = std::move(gathered.medians);
     result.signal_one_way_ns = signals_.one_way_ns();
     result.stores = moe_.stores_for(truth_.tokens_of(comm_->rank().index()));
     if (crowded_) {

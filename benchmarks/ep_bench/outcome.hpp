@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <peerbus/moe/config.hpp>
@@ -36,6 +38,11 @@ enum class series : std::size_t {
   shared_streaming_combine
 };
 inline constexpr std::size_t series_count = 16;
+
+/// The operations of which the slowest rank is told, with their names.
+inline constexpr std::array operation_series{std::pair{"dispatch", series::dispatch},
+                                             std::pair{"combine", series::combine},
+                                             std::pair{"sum", series::sum}};
 
 /// What the operations are compared with: `plain_copy` or `plain_puts`.
 enum class floor_kind { copies, puts };
@@ -88,6 +95,7 @@ struct outcome {
   /// By `series`. Streaming copies are zero unless the floor is copies, the shared ones unless
   /// `shares_floor`.
   bench::sample_table samples;
+  bench::sample_table rank_medians;  ///< by `series`: of each rank
   std::vector<double> signal_one_way_ns;
   floor_kind floor = floor_kind::copies;
   std::size_t phases = 1;              ///< of a dispatch, each of which needs a signal's way
@@ -110,6 +118,10 @@ struct outcome {
 
   [[nodiscard]] const std::vector<double>& of(series which) const noexcept {
     return samples[static_cast<std::size_t>(which)];
+  }
+  /// Returns the rank that was slowest in something that was timed.
+  [[nodiscard]] bench::slowest_rank slowest_in(series which) const {
+    return bench::slowest_rank::of(rank_medians[static_cast<std::size_t>(which)]);
   }
   /// Whether the bytes of all ranks were copied by as many ranks as there are cores as well.
   [[nodiscard]] bool shares_floor() const noexcept {

@@ -60,6 +60,18 @@ void print_stores(const peerbus::moe::store_choice& found) {
   std::printf("\n");
 }
 
+void print_slowest_rank(const outcome& result) {
+  std::printf("ranks     slowest by its median, and the median of all:");
+  const char* between = "";
+  for (const auto& [name, which] : operation_series) {
+    const bench::slowest_rank found = result.slowest_in(which);
+    std::printf("%s %s rank %zu with %.2f us, all %.2f", between, name, found.rank, found.median,
+                found.median_of_all);
+    between = ";";
+  }
+  std::printf("\n");
+}
+
 void print_core_use(const char* operation, const core_use& taken) {
   std::printf(
       "core      of rank 0, its calling thread: %s takes %.1f us of it, and gives it up %.1f "
@@ -133,6 +145,7 @@ void print(const options& chosen, const group& who, const bench::machine& where,
     print_comparison(found->sum, found->sum_limit);
     std::printf("\ntimes     of the slowest rank of each iteration, in microseconds; %s\n",
                 words_for_between(chosen).c_str());
+    print_slowest_rank(result);
     print_limit(result, *found);
     if (!result.noise.empty())
       std::printf("noise     %s: no figures to compare or to keep\n", result.noise.c_str());

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "ep_bench/result_json.hpp"
 
+#include <cstddef>
 #include <string>
+#include <utility>
 
 #include <peerbus/moe/stores.hpp>
 
@@ -27,6 +29,22 @@ json core_json(const core_use& taken) {
   return {{"cpu_us", rounded(taken.cpu_us)},
           {"sleeps", rounded(taken.sleeps)},
           {"yields", rounded(taken.yields)}};
+}
+
+/// The slowest rank by its median, beside the median of all ranks, and the median of each.
+json slowest_rank_json(const outcome& result) {
+  json all;
+  for (const auto& [name, which] : operation_series) {
+    const bench::slowest_rank found = result.slowest_in(which);
+    json medians = json::array();
+    for (const double median : result.rank_medians[static_cast<std::size_t>(which)])
+      medians.push_back(rounded(median));
+    all[name] = {{"rank", found.rank},
+                 {"p50_us", rounded(found.median)},
+                 {"p50_us_of_all", rounded(found.median_of_all)},
+                 {"p50_us_by_rank", std::move(medians)}};
+  }
+  return all;
 }
 
 /// The run by iteration: the slowest rank's time and balancedness in each, and plans.
@@ -55,7 +73,8 @@ json result_json(const options& chosen, const group& who, const bench::machine& 
                        {"slots_us", result.protocol_costs.slots_us}};
   all["machine"]["ranks_share_cores"] = result.crowded;
   const auto found = figures::of_run(result);
-  for (const char* name : {"dispatch_us", "read_us", "experts_us", "combine_us", "sum_us"})
+  for (const char* name :
+       {"dispatch_us", "read_us", "experts_us", "combine_us", "sum_us", "slowest_rank"})
     all[name] = nullptr;
   all["bytes"] = {{"dispatch", result.dispatch_bytes},
                   {"combine", result.combine_bytes},
@@ -87,6 +106,7 @@ json result_json(const options& chosen, const group& who, const bench::machine& 
     all["sum_us"] = statistics_json(found->sum);
     if (found->read) all["read_us"] = statistics_json(*found->read);
     if (found->experts) all["experts_us"] = statistics_json(*found->experts);
+    all["slowest_rank"] = slowest_rank_json(result);
     json& least = all["limit"];
     if (found->signal_one_way_ns) least["signal_one_way_ns"] = rounded(*found->signal_one_way_ns);
     least["dispatch"] = limit_json(found->dispatch_limit);

@@ -59,11 +59,11 @@ const charts = (() => {
   const stacked = (entries) => entries.map((entry, index) => ({...entry, y: 38 + 18 * index}));
 
   /** Returns those of the sorted `values` whose labels do not touch on a logarithmic axis. */
-  function spaced(values, domain, pixels) {
+  function spaced(values, domain, pixels, label = number) {
     const scale = d3.scaleLog(domain, [0, pixels]);
     let free_from = -Infinity;
     return values.filter((value) => {
-      const half = 3.6 * number(value).length + 3;
+      const half = 3.6 * label(value).length + 3;
       if (scale(value) - half < free_from) return false;
       free_from = scale(value) + half;
       return true;
@@ -82,7 +82,18 @@ const charts = (() => {
       .filter((value) => value >= low && value <= high);
   }
 
-  const axis_label = (axis) => (axis === "tokens" ? "tokens a rank" : "ranks");
+  /** Formats a number of bytes, such as 24, 64K or 1.5M. */
+  function size(bytes) {
+    const power = Math.max(["", "K", "M", "G"].findLastIndex((_, index) => bytes >= 1024 ** index), 0);
+    return +(bytes / 1024 ** power).toPrecision(4) + ["", "K", "M", "G"][power];
+  }
+
+  /** What lies along an axis: its label, how its numbers are written, and how one of them is said. */
+  const axes = {
+    tokens: {label: "tokens a rank", tick: number, say: (x) => `${number(x)} tokens a rank`},
+    ranks: {label: "ranks", tick: number, say: (x) => `${number(x)} ranks`},
+    bytes: {label: "bytes of the larger operand (1K = 1024)", tick: size, say: (x) => `${size(x)} bytes`},
+  };
 
   /** The lines of a sweep: {name, colour, dashes, values: [{x, y, low, high}]}. */
   function lines_of({axis, points, layouts = [["", points]], others}, operation) {
@@ -121,7 +132,7 @@ const charts = (() => {
     const hint =
       ({name}) =>
       ({x, y, low, high, noise}) =>
-        `${name}\n${number(x)} ${axis_label(axis)}: ${time(y)} µs` +
+        `${name}\n${axes[axis].say(x)}: ${time(y)} µs` +
         (high === undefined ? "" : ` (${time(low)} to ${time(high)})`) +
         (noise ? `\n${noise}` : "");
     const dots = (line, is_noisy, style) =>
@@ -152,11 +163,8 @@ const charts = (() => {
     ];
   }
 
-  /** Times of one operation over tokens or ranks, on logarithmic axes, beside the limit and other libraries. */
-  function sweep(section, operation, tip) {
-    const {axis, points} = section;
-    const title = `${operation === "dispatch" ? "Dispatch" : "Combine"}, ${section.about}`;
-    const lines = lines_of(section, operation);
+  /** Times over an axis, both logarithmic. `cores`: a grey area shows where more ranks share them. */
+  function over(title, lines, axis, tip, cores = Infinity) {
     const marginTop = 52 + 18 * Math.max(lines.length, 1);
     const frame = {
       width: 620,
@@ -178,8 +186,7 @@ const charts = (() => {
     const margin = Math.max((xs.at(-1) / xs[0]) ** 0.04, 1.1);
     const domain = [xs[0] / margin, xs.at(-1) * margin];
     const range = heights(values);
-    const cores = d3.max(points, ({machine}) => machine.usable_cores);
-    const crowded = axis === "ranks" ? xs.findIndex((x) => x > cores) : -1;
+    const crowded = xs.findIndex((x) => x > cores);
     const edge = crowded > 0 ? Math.sqrt(xs[crowded - 1] * xs[crowded]) : domain[0];
     return picture(title, frame, stacked(lines), {
       x: {type: "log", domain},
@@ -195,14 +202,41 @@ const charts = (() => {
         Plot.axisY({ticks: decades(range), text: number, tickSize: 0, label: null}),
         Plot.text(["µs"], {...at(frame, frame.marginLeft - 6, marginTop - 10), textAnchor: "end"}),
         below({
-          ticks: spaced(xs, domain, frame.width - frame.marginLeft - frame.marginRight),
-          text: number,
-          label: axis_label(axis),
+          ticks: spaced(xs, domain, frame.width - frame.marginLeft - frame.marginRight, axes[axis].tick),
+          text: axes[axis].tick,
+          label: axes[axis].label,
         }),
         Plot.ruleY([range[0]], {stroke: faint}),
         curves(lines, axis, tip),
       ],
     });
+  }
+
+  /** Times of one operation over tokens or ranks, beside the limit and other libraries. */
+  function sweep(section, operation, tip) {
+    const {axis, points} = section;
+    const title = `${operation === "dispatch" ? "Dispatch" : "Combine"}, ${section.about}`;
+    const cores = axis === "ranks" ? d3.max(points, ({machine}) => machine.usable_cores) : undefined;
+    return over(title, lines_of(section, operation), axis, tip, cores);
+  }
+
+  /** Times of a collective operation over bytes, beside the floor and MPI. */
+  function collective({config}, {name, points}, tip) {
+    const values = (time_of) =>
+      points
+        .filter((row) => row.size > 0 && time_of(row)?.p50 > 0)
+        .map((row) => ({x: row.size, y: time_of(row).p50, low: time_of(row).p10, high: time_of(row).p90}));
+    const own = values(({time_us}) => time_us).map((value) => ({
+      ...value,
+      noise: points.find((row) => row.size === value.x).noise?.signs,
+    }));
+    const floor = points.filter(({size: bytes, floor_us}) => bytes > 0 && floor_us > 0);
+    const lines = [
+      {name: "peerbus, median and p10 to p90 of the turns", colour: colour(0), values: own},
+      {name: "floor: copying as many bytes", colour: faint, dashes: "6 4", values: floor.map((row) => ({x: row.size, y: row.floor_us}))},
+      {name: "MPI", colour: colour(1), values: values(({mpi_us}) => mpi_us)},
+    ].filter(({values: some}) => some.length > 0);
+    return over(`${name}, ${config.ranks === 1 ? "1 rank" : `${config.ranks} ranks`}`, lines, "bytes", tip);
   }
 
   /** Dispatch and combine over tokens or ranks, side by side on equal scales, beside the limit and other libraries. */
@@ -239,7 +273,7 @@ const charts = (() => {
         Plot.axisY({ticks: decades(range), text: number, tickSize: 0, label: null}),
         Plot.text(["µs"], {...at(frame, frame.marginLeft - 6, frame.marginTop - 12), textAnchor: "end"}),
         Plot.axisFx({label: null, fontSize: 13, fontWeight: "bold"}),
-        below({ticks: spaced(xs, domain, pixels), text: number, label: axis_label(view.axis), labelOffset: 36}),
+        below({ticks: spaced(xs, domain, pixels), text: number, label: axes[view.axis].label, labelOffset: 36}),
         Plot.ruleY([range[0]], {stroke: faint}),
         curves(lines, view.axis, tip, {fx: "operation"}),
         Plot.text([`${view.axis === "tokens" ? `${view.config.placement} ranks, ` : ""}${view.config.codec}, ${payload(view.config, view.machine)}`], {
@@ -490,6 +524,12 @@ const charts = (() => {
           ]),
         ),
       );
+    if (view.kind === "collectives")
+      return new Map(
+        view.operations
+          .filter(({points}) => points.some(({size: bytes}) => bytes > 0)) // A barrier moves no bytes.
+          .map((operation) => [`${operation.name}_over_bytes`, collective(view, operation, tip)]),
+      );
     const rows = {
       ablation: view.steps,
       latency: view.layouts,
@@ -503,5 +543,5 @@ const charts = (() => {
     return pictures;
   }
 
-  return {style, time, ratio, draw};
+  return {style, time, ratio, size, draw};
 })();

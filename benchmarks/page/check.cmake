@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 #
-# Checks a page that `ep_bench --report` wrote: that it is one file, that its JSON has the results of
-# every configuration, and, if CHROMIUM is the path of a browser, that it draws them.
-#   cmake -DPAGE=FILE [-DCHROMIUM=PROGRAM] -P check.cmake
+# Checks a page that `ep_bench --report` or `coll_bench --report` wrote: that it is one file, that its JSON has the results
+# of every configuration, and, if CHROMIUM is the path of a browser, that it draws them, as PICTURES pictures.
+#   cmake -DPAGE=FILE -DPICTURES=COUNT [-DCHROMIUM=PROGRAM] -P check.cmake
 
 file(READ "${PAGE}" page)
 if(page MATCHES "<script[^>]* src=|<link ")
@@ -19,14 +19,43 @@ math(EXPR from "${from} + ${length}")
 string(SUBSTRING "${page}" ${from} -1 data)
 string(FIND "${data}" "</script>" to)
 string(SUBSTRING "${data}" 0 ${to} data)
-string(JSON results LENGTH "${data}" results)
+# coll_bench has rows with one check of all, ep_bench results with a check each.
+string(JSON program ERROR_VARIABLE has_no_program GET "${data}" program)
+if(program STREQUAL "coll_bench")
+  set(list rows)
+else()
+  set(list results)
+endif()
+string(JSON results LENGTH "${data}" ${list})
 if(results EQUAL 0)
   message(FATAL_ERROR "${PAGE} has no results")
 endif()
 math(EXPR last "${results} - 1")
 foreach(index RANGE ${last})
-  string(JSON passed GET "${data}" results ${index} check passed)
-  string(JSON median GET "${data}" results ${index} dispatch_us p50)
+  if(list STREQUAL "rows")
+    string(JSON passed GET "${data}" check passed)
+    string(JSON operation GET "${data}" rows ${index} operation)
+    set(time out_of_place)
+    if(operation STREQUAL "broadcast")
+      set(time in_place)
+    endif()
+    string(JSON median GET "${data}" rows ${index} ${time} time_us p50)
+  else()
+    string(JSON passed GET "${data}" results ${index} check passed)
+    string(JSON median GET "${data}" results ${index} dispatch_us p50)
+    string(JSON ranks GET "${data}" results ${index} config ranks)
+    foreach(operation IN ITEMS dispatch combine sum)
+      string(JSON slowest GET "${data}" results ${index} slowest_rank ${operation} rank)
+      string(JSON slow GET "${data}" results ${index} slowest_rank ${operation} p50_us)
+      string(JSON all GET "${data}" results ${index} slowest_rank ${operation} p50_us_of_all)
+      string(JSON its GET "${data}" results ${index} slowest_rank ${operation} p50_us_by_rank ${slowest})
+      string(JSON told LENGTH "${data}" results ${index} slowest_rank ${operation} p50_us_by_rank)
+      if(NOT slowest LESS ranks OR NOT told EQUAL ranks OR slow LESS all OR NOT slow EQUAL its)
+        message(FATAL_ERROR "result ${index} of ${PAGE}: of ${operation}, rank ${slowest} of ${ranks} is slowest with ${slow}, "
+                            "and ${its} of ${told} medians, all with ${all}")
+      endif()
+    endforeach()
+  endif()
   if(NOT passed OR NOT median GREATER 0)
     message(FATAL_ERROR "result ${index} of ${PAGE}: check ${passed}, median ${median}")
   endif()
@@ -55,15 +84,19 @@ string(FIND "${drawn}" "<svg " picture)
 if(machine EQUAL -1 OR machine GREATER picture)
   message(FATAL_ERROR "The page does not begin with the machine: ${drawn}")
 endif()
-# Dispatch and combine over tokens and over ranks; each result is a dot in two of them, and so is its
-# limit.
+# Of ep_bench dispatch and combine over tokens and over ranks; each result is a dot in two of them, and so is its limit.
+# Of coll_bench each operation over bytes; each row but that of a barrier is a dot in one of them, and so is its floor.
 string(REGEX MATCHALL "<svg " pictures "${drawn}")
 string(REGEX MATCHALL "<circle " dots "${drawn}")
 list(LENGTH pictures pictures)
 list(LENGTH dots dots)
-math(EXPR least "4 * ${results}")
-if(NOT pictures EQUAL 4 OR dots LESS least)
-  message(FATAL_ERROR "The browser drew ${pictures} pictures with ${dots} dots, expected 4 with "
+if(list STREQUAL "rows")
+  math(EXPR least "2 * (${results} - 1)")
+else()
+  math(EXPR least "4 * ${results}")
+endif()
+if(NOT pictures EQUAL PICTURES OR dots LESS least)
+  message(FATAL_ERROR "The browser drew ${pictures} pictures with ${dots} dots, expected ${PICTURES} with "
                       "${least} at least: ${drawn}")
 endif()
 message(STATUS "The browser drew ${pictures} pictures with ${dots} dots")

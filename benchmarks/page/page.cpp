@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "page/page.hpp"
 
+#include <ctime>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
+
+#include <peerbus/version.hpp>
 
 #include "support/json.hpp"
 
@@ -37,7 +41,26 @@ void replace_once(std::string& text, std::string_view what, const std::string& w
   text.replace(text.find(what), what.size(), with);
 }
 
+std::string now() {
+  const std::time_t time = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&time, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts);
+  return text;
+}
+
+std::string version() {
+  constexpr auto number = peerbus::version;
+  return std::to_string(number.major_part) + '.' + std::to_string(number.minor_part) + '.' +
+         std::to_string(number.patch_part);
+}
+
 }  // namespace
+
+json report_head(const std::vector<std::string>& command) {
+  return {{"peerbus", version()}, {"time", now()}, {"command", command}};
+}
 
 void write_page(const std::string& path, std::string_view results) {
   std::string page = peerbus_bench_page;

@@ -100,9 +100,28 @@ const results = (() => {
   }
 
   /**
+   * The operations of coll_bench in their order, each with its sizes. The time of a call is that out of place, where
+   * there is such a call.
+   */
+  function collectives(data) {
+    const rows = data.rows.map((row) => {
+      const own = row.out_of_place ?? row.in_place;
+      const mpi = row.out_of_place ? row.mpi_out_of_place : row.mpi_in_place;
+      return {...own, ...row, mpi_us: mpi?.time_us};
+    });
+    return {
+      kind: "collectives",
+      ...data,
+      rows,
+      config: {transport: data.transport, ranks: data.ranks},
+      operations: d3.groups(rows, ({operation}) => operation).map(([name, points]) => ({name, points})),
+    };
+  }
+
+  /**
    * Returns {kind, ...} of what a program wrote: "report" (ep_bench --report), "ablation"
-   * (ep_bench --ablation), "ratios" (compare.sh), "times" (one run of any program), "latency" (a
-   * list of such runs), or "over_steps" (a list of runs of ep_bench --balance).
+   * (ep_bench --ablation), "collectives" (coll_bench), "ratios" (compare.sh), "times" (one run of any
+   * program), "latency" (a list of such runs), or "over_steps" (a list of runs of ep_bench --balance).
    */
   function read(data) {
     if (Array.isArray(data) && data.every((row) => row.what && row.ratio)) return {kind: "ratios", rows: data};
@@ -111,6 +130,7 @@ const results = (() => {
     if (data.results)
       return {kind: "report", ...data, sections: ["tokens", "ranks"].map((axis) => section(data, axis))};
     if (data.steps) return {kind: "ablation", ...data};
+    if (data.program === "coll_bench") return collectives(data);
     const times = Object.entries(data)
       .filter(([name, time]) => name.endsWith("_us") && time?.p50 > 0)
       .map(([name, time]) => ({name: name.slice(0, -3).replaceAll("_", " "), time}));

@@ -53,6 +53,9 @@
   const {time, ratio} = charts;
   const rate = (bytes, spent) => time(bytes / spent.p50 / 1e3);
 
+  /** Says which rank was slowest, and its median over the median of all ranks. */
+  const slowest_rank = ({rank, p50_us, p50_us_of_all}) => `${rank} (${ratio(p50_us / p50_us_of_all)})`;
+
   /** Cells of one operation: its times, the limit, and what they say of the bytes. */
   function operation_cells(result, operation, libraries) {
     const spent = result[`${operation}_us`];
@@ -66,6 +69,7 @@
       ratio(spent.p50 / limit),
       count(bytes),
       rate(bytes, spent),
+      ...(result.slowest_rank ? [slowest_rank(result.slowest_rank[operation])] : []),
       ...libraries.map((other) => {
         const theirs = other?.[`${operation}_us`].p50;
         return theirs ? `${time(theirs)} (${(theirs / spent.p50).toFixed(1)})` : "";
@@ -83,6 +87,7 @@
       "ratio",
       "bytes a rank",
       "GB/s",
+      ...(points[0].slowest_rank ? ["slowest rank (its p50 / that of all)"] : []),
       ...others.map(([name]) => `${name} (times slower)`),
     ];
     return table(
@@ -147,6 +152,28 @@
     return [
       element("p", {}, element("b", {}, `${ranks} ranks with ${tokens} tokens each: ${parts.join("; ")}.`)),
       result.noise?.signs ? element("p", {class: "bad"}, `Noise: ${result.noise.signs}.`) : [],
+    ];
+  }
+
+  /** Says in a sentence how long a call of the most bytes takes, and between which ratios to their floors others are. */
+  function collective_outcome({ranks, rows, operations, noise}) {
+    if (rows.length === 0) return [];
+    const most = d3.greatest(rows, (row) => row.size);
+    const last = operations
+      .map(({points}) => points.at(-1))
+      .filter(({size, ratio_to_floor}) => size > 0 && ratio_to_floor > 0); // A barrier has a floor of another kind.
+    const took = `${most.operation}${most.size ? ` of ${charts.size(most.size)} bytes` : ""} takes ${time(most.time_us.p50)} µs`;
+    const [least, worst] = [d3.least, d3.greatest].map((pick) => pick(last, (row) => row.ratio_to_floor));
+    const said = (row) => `${ratio(row.ratio_to_floor)} (${row.operation})`;
+    const beside =
+      last.length === 0
+        ? ""
+        : last.length === 1
+          ? `, ${ratio(least.ratio_to_floor)} times its floor`
+          : `; of their largest sizes, operations take ${said(least)} to ${said(worst)} times their floor`;
+    return [
+      element("p", {}, element("b", {}, `${ranks === 1 ? "1 rank" : `${ranks} ranks`}: ${took}${beside}.`)),
+      noise?.signs ? element("p", {class: "bad"}, `Noise: ${noise.signs}.`) : [],
     ];
   }
 
@@ -308,6 +335,13 @@
             "signal",
             view.limit?.signal_one_way_ns && `${time(view.limit.signal_one_way_ns)} ns one way between ranks 0 and 1`,
           ],
+          [
+            "slowest rank",
+            view.slowest_rank &&
+              Object.entries(view.slowest_rank)
+                .map(([operation, found]) => `${operation}: ${slowest_rank(found)}`)
+                .join(", ") + "; its median / that of all ranks",
+          ],
           ["limit", view.ratio?.of],
           ["bytes", formula(view)],
           ["checked", checked(view.check)],
@@ -348,6 +382,54 @@
       ];
     },
 
+    collectives(view) {
+      const columns = ["operation", "size", "count", "algorithm", "p10, µs", "p50", "p90", "floor", "ratio", "algbw", "busbw", "wrong"];
+      const has_mpi = Boolean(view.mpi);
+      return [
+        element(
+          "p",
+          {class: "faint"},
+          `${view.type}, ${view.reduction}, operands in ${view.operands === "window" ? "a window" : "private memory"}` +
+            (view.peerbus ? `; peerbus ${view.peerbus}, ${view.time}` : ""),
+        ),
+        collective_outcome(view),
+        machine_table(view, [
+          ["mpi", has_mpi && `${view.mpi}, in turns with peerbus`],
+          ["noise", noisy(view.rows)],
+          ["bytes", view.formula.bytes],
+          ["floor", view.formula.floor],
+          ["checked", checked(view.check)],
+        ]),
+        element(
+          "p",
+          {},
+          `Solid: median over ${view.turns} turns of the time of a call, as the slowest rank has it from ${view.iterations} ` +
+            "calls in a row; the band reaches from p10 to p90. Dashed: the floor.",
+        ),
+        element("div", {class: "charts"}, [...view.pictures.values()]),
+        table(
+          [[...columns, ...(has_mpi ? ["MPI, µs (times slower)"] : [])]],
+          view.rows.map((row) => [
+            row.operation,
+            charts.size(row.size),
+            count(row.count),
+            row.algorithm,
+            time(row.time_us.p10),
+            element("b", {}, time(row.time_us.p50)),
+            time(row.time_us.p90),
+            row.floor_us > 0 ? time(row.floor_us) : "",
+            row.floor_us > 0 ? ratio(row.ratio_to_floor) : "",
+            row.algbw,
+            row.busbw,
+            count(row.wrong),
+            ...(has_mpi ? [row.mpi_us ? `${time(row.mpi_us.p50)} (${ratio(row.times_mpi)})` : ""] : []),
+          ]),
+          "named",
+        ),
+        view.command ? element("p", {}, "Made by ", element("code", {}, quoted(view.command))) : [],
+      ];
+    },
+
     ratios(view) {
       return [
         element("div", {class: "charts"}, [...view.pictures.values()]),
@@ -374,6 +456,7 @@
     ablation: "from a basic flow to the fused operation",
     times: "one run",
     over_steps: "experts where the load is",
+    collectives: "collective operations",
     ratios: "beside other programs",
   };
 

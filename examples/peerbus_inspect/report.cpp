@@ -63,6 +63,33 @@ places not_seen(const group_view& group) {
   return numbers;
 }
 
+/// The ranks of one host that are not seen.
+struct hidden_ranks {
+  std::string host;
+  bool is_here = true;
+  places ranks;
+};
+
+/// Returns the ranks that are not seen, by host.
+std::vector<hidden_ranks> hidden_by_host(const group_view& group) {
+  std::vector<hidden_ranks> hosts;
+  for (const std::size_t rank : not_seen(group)) {
+    const std::string& host = group.hosts[rank];
+    auto found = std::ranges::find(hosts, host, &hidden_ranks::host);
+    if (found == hosts.end()) found = hosts.insert(found, {host, host == group.here, {}});
+    found->ranks.push_back(rank);
+  }
+  return hosts;
+}
+
+/// Returns text such as "ranks 1, 2; ranks 4-7 on 10.0.0.2".
+std::string not_seen_text(const group_view& group) {
+  std::string text;
+  for (const auto& [host, is_here, ranks] : hidden_by_host(group))
+    text += concat(text.empty() ? "" : "; ", ranks_text(ranks), is_here ? "" : " on " + host);
+  return text;
+}
+
 std::string processes_of(const group_view& group) {
   std::string text;
   std::set<pid_t> known;  // Ranks that are threads have one in common.
@@ -96,7 +123,7 @@ std::string answer_text(const group_view& group) {
   if (found == finding::moving) return "no rank has waited for long";
   if (found == finding::mismatch) return mismatch_text(group);
   if (culprits.empty())
-    return concat("all ranks that are seen wait for others: ", ranks_text(not_seen(group)));
+    return concat("all ranks that are seen wait for others: ", not_seen_text(group));
   const auto& first = group.ranks[culprits.front()];
   const bool is_one = culprits.size() == 1;
   std::string text = concat(ranks_text(numbers_of(group, culprits)), " (pid ", processes_of(group),
@@ -157,8 +184,13 @@ std::vector<group_view> look_at(const std::vector<peerbus::observed_group>& part
     if (place == ids.size()) {
       ids.push_back(part.id());
       groups.push_back({.size = part.size()});
+      for (std::size_t rank = 0; rank < part.size(); ++rank)
+        groups.back().hosts.push_back(part.host_of(peerbus::rank_id{rank}));
     }
-    for (const observed_rank& rank : part.read()) groups[place].ranks.push_back(rank);
+    for (const observed_rank& rank : part.read()) {
+      groups[place].ranks.push_back(rank);
+      groups[place].here = part.host_of(rank.rank);
+    }
   }
   for (group_view& group : groups) {
     std::ranges::sort(group.ranks, {}, &observed_rank::rank);
@@ -193,9 +225,10 @@ std::string report_text(const std::vector<group_view>& groups) {
     if (&group != &worst) text += ": " + answer_text(group);
     text += "\n  rank      pid  process  part       since    heard  latest wait\n";
     for (std::size_t i = 0; i < group.ranks.size(); ++i) text += rank_line(group, i);
-    if (const auto missing = not_seen(group); !missing.empty())
-      text += concat("  not seen: ", ranks_text(missing),
-                     "; of a group that met over TCP, name all processes of this host\n");
+    for (const auto& [host, is_here, ranks] : hidden_by_host(group))
+      text += concat("  not seen: ", ranks_text(ranks),
+                     is_here ? "; of a group that met over TCP, name all processes of this host\n"
+                             : concat("; ask on host ", host, "\n"));
   }
   return text;
 }
@@ -206,15 +239,21 @@ std::string report_json(const std::vector<group_view>& groups,
   for (const group_view& group : groups) {
     json ranks = json::array();
     for (std::size_t i = 0; i < group.ranks.size(); ++i) ranks.push_back(rank_json(group, i));
+    json elsewhere = json::array();
+    for (const auto& [host, is_here, hidden] : hidden_by_host(group))
+      if (!is_here) elsewhere.push_back({{"host", host}, {"ranks", hidden}});
     all.push_back({{"size", group.size},
                    {"answer", answer_text(group)},
                    {"finding", findings[static_cast<std::size_t>(group.answer.found)]},
                    {"culprits", numbers_of(group, group.answer.culprits)},
                    {"waiters", numbers_of(group, group.answer.waiters)},
                    {"not_seen", not_seen(group)},
+                   {"elsewhere", elsewhere},
                    {"ranks", ranks}});
   }
-  return json{{"answer", answer_text(groups.front())}, {"gone", gone}, {"groups", all}}.dump(2) +
+  // The name of a host may be any bytes.
+  return json{{"answer", answer_text(groups.front())}, {"gone", gone}, {"groups", all}}.dump(
+             2, ' ', false, json::error_handler_t::replace) +
          "\n";
 }
 

@@ -16,6 +16,8 @@ namespace peerbus_inspect {
 struct group_view {
   std::size_t size = 0;  ///< the ranks of the group, whether they are seen or not
   std::vector<peerbus::observed_rank> ranks{};
+  std::vector<std::string> hosts{};  ///< of all ranks of the group; empty where it is not known
+  std::string here{};                ///< this host, as `hosts` have it
   diagnosis answer{};
 };
 

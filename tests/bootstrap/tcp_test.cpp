@@ -14,18 +14,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/host_identity.hpp>
+#include <peerbus/bootstrap/detail/host_names.hpp>
 #include <peerbus/bootstrap/detail/star_leaf.hpp>
+#include <peerbus/bootstrap/detail/state_page.hpp>
 #include <peerbus/bootstrap/observed_group.hpp>
 #include <peerbus/bootstrap/split.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
@@ -105,6 +110,57 @@ TEST_CASE("tcp: an observer sees the rank of a process, and of which group it is
                                           patience(), "numbers of the group");
           require(ids[0].bytes == ids[1].bytes, "the same number on both ranks");
         }) == 0);
+}
+
+TEST_CASE("tcp: an observer is told the hosts of all ranks, by the names that they were given") {
+  const time_limit limit;
+  const auto port = free_tcp_port();
+  const std::string longest(63, 'h');
+  const auto meet = [&](std::size_t rank) {
+    auto settings = tcp_seat(rank, 3, port);
+    settings.host = rank == 1 ? longest : "others";
+    return tcp_bootstrap{settings, patience()};
+  };
+  CHECK(run_each(3, meet, [&](bootstrap&) {
+          const auto group = peerbus::observed_group::attach(::getpid()).at(0);
+          require(group.host_of(rank_id{0}) == "others", "the host of rank 0");
+          require(group.host_of(rank_id{1}) == longest, "the host of rank 1");
+          require(group.host_of(rank_id{2}) == "others", "the host of rank 2");
+          try {
+            (void)group.host_of(rank_id{3});
+            require(false, "a rank of the group");
+          } catch (const peerbus::error& caught) {
+            require(caught.code() == errc::out_of_range, caught.what());
+          }
+        }) == 0);
+  // A host without a name and without connections to others has none that users know.
+  CHECK(run_over_tcp(2, [](bootstrap&) {
+          const auto group = peerbus::observed_group::attach(::getpid()).at(0);
+          require(group.host_of(rank_id{1}).empty(), "no name");
+        }) == 0);
+}
+
+TEST_CASE("a host is known by its name, else by an address, also if its ranks have several") {
+  using peerbus::detail::host_identity;
+  using peerbus::detail::state_page;
+  const state_page page = state_page::make_named(
+      state_page::name_of_ranks, {.group_size = 5, .first = 4, .ranks = 1, .hosts = 5});
+  const host_identity named{"a name"};
+  host_identity by_id{""};
+  const std::string id = "01234567-89ab-cdef-0123-456789abcdef";
+  by_id.kernel = {};
+  std::memcpy(by_id.kernel.data(), id.data(), id.size());
+  peerbus::detail::host_names hosts{5};
+  hosts.add(rank_id{0}, by_id, "");
+  hosts.add(rank_id{1}, named, "10.0.0.1");
+  hosts.add(rank_id{3}, by_id, "10.0.0.2");
+  hosts.add(rank_id{4}, by_id, "10.0.0.3");
+  hosts.write(page);
+  page.set_host(5, "beyond the end");
+  const auto group = peerbus::observed_group::attach(::getpid()).at(0);
+  for (const auto& [rank, host] :
+       {std::pair{0, "10.0.0.2"}, {1, "a name"}, {2, ""}, {3, "10.0.0.2"}, {4, "10.0.0.2"}})
+    CHECK(group.host_of(rank_id{static_cast<std::size_t>(rank)}) == host);
 }
 
 TEST_CASE("tcp: an observer tells two groups of equal members, and two meetings, apart") {

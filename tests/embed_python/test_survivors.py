@@ -2,8 +2,10 @@
 """Groups that lose ranks and go on: exchanges, and the low-latency calls of a buffer that shrinks."""
 
 import os
+import re
 import signal
 import threading
+import time
 import unittest
 
 import numpy
@@ -40,6 +42,8 @@ def dispatched(exchange, x, ids, weights):
 
 
 def by_exchange():
+    metrics = os.path.join(os.environ["TEST_FOLDER"], "rank{rank}.prom")
+    os.environ["PEERBUS_METRICS"] = metrics
     comm = peerbus.Communicator()
     exchange = comm.exchange(experts=EXPERTS, hidden=HIDDEN, top_k=TOP_K, max_tokens=4)
     x, ids, weights = inputs_of(comm.rank)
@@ -72,7 +76,11 @@ def by_exchange():
     assert exchange.resume() == (2, 1) and exchange.awaits_combine(received)
     check(exchange.combine(received, len(x)))
     check(exchange.combine(dispatch(), len(x)))
-    comm.barrier()
+    time.sleep(1.1)
+    comm.barrier()  # Begins with a new file, at most once a second.
+    with open(metrics.format(rank=comm.rank)) as file:
+        views = re.findall(r'^peerbus_view\{rank="(\d)"\} (\d+)$', file.read(), re.M)
+    assert views == [(str(comm.rank), "1")], views
     rest = comm.survivors()
     assert (rest.rank, rest.size) == ((0, 1, 3).index(comm.rank), 3)
     assert (rest.all_reduce(numpy.full(4, rest.rank, numpy.float32)) == 3).all()

@@ -70,6 +70,23 @@ case $3 in
     kill -STOP "$parent"
     expect 1 "^ranks 0-3 \(pid $parent\) are stopped; no rank waits" "$parent"
     ;;
+  hosts) # Ranks 0 and 1 are on one host, rank 2 is on another.
+    "$job" --ranks 1 >"$folder/out"
+    grep -q 'parts: .*fabric' "$folder/out" || exit 0 # Without it, ranks of several hosts cannot be tried here.
+    export PEERBUS_SECRET=not-for-anybody-to-see WORLD_SIZE=3 MASTER_PORT=$((20000 + $$ % 40000))
+    for rank in 0 1 2; do
+      RANK=$rank PEERBUS_HOST=host-$((rank / 2)) "$job" --transport fabric --rounds 1000000000 \
+        >"$folder/job.$rank" 2>&1 &
+      started+=("$!")
+    done
+    wait_for_tries job.0
+    expect 0 'no rank has waited for long' --patience 86400 "${started[0]}"
+    has '^  not seen: rank 1; of a group that met over TCP, name all processes of this host$' \
+      '^  not seen: rank 2; ask on host host-1$'
+    expect 0 '^{$' --json --patience 86400 "${started[@]:0:2}"
+    tr -d ' \n' <"$folder/out" >"$folder/flat"
+    grep -qF '"not_seen":[2],"elsewhere":[{"host":"host-1","ranks":[2]}]' "$folder/flat" || fail "no host in the JSON"
+    ;;
   refused)
     start
     gone=$parent

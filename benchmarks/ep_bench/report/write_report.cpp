@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
-#include <ctime>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,7 +14,6 @@
 
 #include <peerbus/core/cores.hpp>
 #include <peerbus/core/system_error.hpp>
-#include <peerbus/version.hpp>
 
 #include "ep_bench/launch.hpp"
 #include "ep_bench/report/memory.hpp"
@@ -126,30 +124,12 @@ json sweep(const options& chosen) {
   return results;
 }
 
-std::string now() {
-  const std::time_t time = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&time, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts);
-  return text;
-}
-
-std::string version() {
-  constexpr auto number = peerbus::version;
-  return std::to_string(number.major_part) + '.' + std::to_string(number.minor_part) + '.' +
-         std::to_string(number.patch_part);
-}
-
 }  // namespace
 
 int write_report(const options& chosen, const std::vector<std::string>& command) {
   // First, so that a bad file is not found after minutes.
   json peers = read_peers(chosen);
-  json all;
-  all["peerbus"] = version();
-  all["time"] = now();
-  all["command"] = command;
+  json all = bench::report_head(command);
   all["config"] = config_json(chosen, {chosen.ranks, ""}, chosen.iterations);
   all["sweep"] = {{"tokens", chosen.report_tokens}, {"ranks", chosen.report_ranks}};
   all["machine"] = machine_json(bench::machine::here(), peerbus::usable_cores());

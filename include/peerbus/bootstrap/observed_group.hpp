@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <peerbus/bootstrap/activity.hpp>
@@ -74,6 +75,12 @@ class observed_group {
 
   /// Returns the number of ranks of the group.
   [[nodiscard]] std::size_t size() const noexcept { return header_.group_size; }
+
+  /// Returns by what users know the host of a rank: the name that its settings gave it
+  /// (`PEERBUS_HOST`), or else an address of it. It is the same for all ranks of a host. Empty in a
+  /// group that met on one host, and while a group meets over TCP.
+  /// Throws: `error` out_of_range if the group has no such rank.
+  [[nodiscard]] std::string host_of(rank_id rank) const;
 
   /// Returns the present state of the ranks that share this memory, in the order of their numbers:
   /// all of them, or, in a group that met over TCP, the one of the process.

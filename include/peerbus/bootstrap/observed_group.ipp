@@ -137,8 +137,8 @@ PEERBUS_INLINE std::vector<observed_group> observed_group::attach(pid_t process)
                   detail::concat("process ", process, " has rank states of layout ", read.layout,
                                  ", expected ", header::expected_layout,
                                  ": use the program of the same build of peerbus")};
-    auto page = std::make_shared<const detail::state_page>(
-        detail::state_page::open(read.ranks, file, PROT_READ));
+    auto page =
+        std::make_shared<const detail::state_page>(detail::state_page::open(read, file, PROT_READ));
     observed_group group{std::move(page), about.st_ino, read};
     if (std::find(groups.begin(), groups.end(), group) == groups.end())
       groups.push_back(std::move(group));
@@ -151,6 +151,13 @@ PEERBUS_INLINE std::vector<observed_group> observed_group::attach(pid_t process)
                                "has started ranks by run_local")};
   }
   return groups;
+}
+
+PEERBUS_INLINE std::string observed_group::host_of(rank_id rank) const {
+  if (rank.index() >= size())
+    throw error{errc::out_of_range,
+                detail::concat(rank, " was given, expected one below ", size())};
+  return page_->host(rank.index());
 }
 
 PEERBUS_INLINE std::vector<observed_rank> observed_group::read() const {

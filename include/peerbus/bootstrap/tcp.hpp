@@ -21,6 +21,7 @@ namespace detail {
 
 class awaited_members;
 class star;
+class state_page;
 class tcp_admission_place;
 class tcp_failure_detector;
 struct met_over_tcp;
@@ -102,10 +103,10 @@ class tcp_bootstrap final : public bootstrap {
  private:
   tcp_bootstrap(const tcp_settings& settings, deadline until, detail::met_over_tcp met);
 
-  /// Collective: agrees on a number by which observers tell the group from others. Also finds the
-  /// ranks that share this host, and the cores that they may use.
-  /// Returns: the number, the same on all ranks.
-  [[nodiscard]] std::uint64_t agree_on_group(deadline until);
+  /// Collective: agrees on a number by which observers tell the group from others, and writes it to
+  /// `page` with the hosts of all ranks. Also finds the ranks that share this host, and the cores
+  /// that they may use.
+  void agree_on_group(const detail::state_page& page, deadline until);
   /// Collective: connects each rank to every other.
   void connect_all(deadline until);
 

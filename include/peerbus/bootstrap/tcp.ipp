@@ -17,6 +17,7 @@
 #include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/failure.hpp>
 #include <peerbus/bootstrap/detail/host_identity.hpp>
+#include <peerbus/bootstrap/detail/host_names.hpp>
 #include <peerbus/bootstrap/detail/launch_variables.hpp>
 #include <peerbus/bootstrap/detail/meet_as_subgroup.hpp>
 #include <peerbus/bootstrap/detail/met_ranks.hpp>
@@ -116,12 +117,13 @@ inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until
   const auto page = detail::state_page::make_named(
       detail::state_page::name_of_ranks, {.group_size = static_cast<std::uint32_t>(settings.size),
                                           .first = static_cast<std::uint32_t>(settings.rank),
-                                          .ranks = 1});
+                                          .ranks = 1,
+                                          .hosts = static_cast<std::uint32_t>(settings.size)});
   set_members(std::make_shared<membership>(
       rank_id{settings.rank}, settings.size, news_->states(), news_,
       std::shared_ptr<detail::activity_line>{page.memory(), page.lines().front()}));
   try {
-    page.set_group(agree_on_group(until));
+    agree_on_group(page, until);
     if (settings_.mesh) connect_all(until);
   } catch (...) {
     members()->announce(members()->end_by_exception());
@@ -129,7 +131,7 @@ inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until
   }
 }
 
-inline std::uint64_t tcp_bootstrap::agree_on_group(deadline until) {
+inline void tcp_bootstrap::agree_on_group(const detail::state_page& page, deadline until) {
   const detail::host_identity here{settings_.host};
   const auto identity = std::as_bytes(std::span{&here, 1});
   std::array<std::byte, 64> own_end{};  // "ffff:...:ffff%interface" is shorter.
@@ -154,6 +156,7 @@ inline std::uint64_t tcp_bootstrap::agree_on_group(deadline until) {
   std::size_t before_me = 0;
   std::size_t ranks_here = 0;
   std::uint64_t group = 0;
+  detail::host_names hosts{size()};
   for (const rank_id peer : all_ranks{size()}) {
     const std::span<const std::byte> bytes{given[peer.index()].bytes};
     if (bytes.size() < before_cores) continue;
@@ -164,13 +167,13 @@ inline std::uint64_t tcp_bootstrap::agree_on_group(deadline until) {
       throw error{errc::mismatch, detail::concat("of ", peer, " and ", rank(),
                                                  " only one is to be part of a mesh; expected the "
                                                  "same PEERBUS_MESH on all ranks")};
+    const auto* const end_of_peer = reinterpret_cast<const char*>(&bytes[before_end]);
+    const std::string address{end_of_peer, ::strnlen(end_of_peer, own_end.size())};
+    hosts.add(peer, of_peer, address);
     if (of_peer.kernel != here.kernel) continue;
     if (of_peer == here) near_ranks.push_back(peer);
     // Ranks of rank 0's host may have met it over the loopback interface.
-    if (of_peer == here && rendezvous_address().empty()) {
-      const auto* const end_of_peer = reinterpret_cast<const char*>(&bytes[before_end]);
-      set_rendezvous_address({end_of_peer, ::strnlen(end_of_peer, own_end.size())});
-    }
+    if (of_peer == here && rendezvous_address().empty()) set_rendezvous_address(address);
     ++ranks_here;
     if (peer < rank()) ++before_me;
     const auto cores_of_peer = bytes.subspan(before_cores);
@@ -183,7 +186,8 @@ inline std::uint64_t tcp_bootstrap::agree_on_group(deadline until) {
   cores.erase(std::unique(cores.begin(), cores.end()), cores.end());
   set_neighbours(std::move(near_ranks), ranks_here, cores.size());
   local_rank_ = settings_.local_rank.value_or(before_me);
-  return group;
+  hosts.write(page);
+  page.set_group(group);
 }
 
 /// Lets the members meet at a place that the first member offers. If all members are near each

@@ -225,7 +225,7 @@ group::group(bootstrap& boot, const peerbus_comm_options& options, std::unique_p
   if (log()) log_choices(comm, log());
   if (const char* const wanted = value_of("PEERBUS_PROBES");
       wanted != nullptr && std::string_view{wanted} != "0")
-    add_probes(comm.members()->listeners());
+    add_probes(comm.members()->listeners(), comm.rank());
   if (!chosen_.trace_folder.empty()) {
     start_trace(0, rendezvous_deadline(options));
     trace_path_ = trace_file_in(chosen_.trace_folder);

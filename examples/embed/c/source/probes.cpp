@@ -3,6 +3,7 @@
 
 #include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/bootstrap/event_listener.hpp>
+#include <peerbus/core/log.hpp>
 
 #ifdef PEERBUS_USDT
 #include <sys/sdt.h>
@@ -31,12 +32,21 @@ class probes final : public event_listener {
 
 }  // namespace
 
-void add_probes(event_listeners& listeners) {
+void add_probes(event_listeners& listeners, rank_id /*rank*/) {
   static probes of_this_process;
   listeners.add(of_this_process);
 }
 #else
-void add_probes(event_listeners& /*listeners*/) {}
+void add_probes(event_listeners& /*listeners*/, rank_id rank) {
+  // Whoever asks for probes waits for them in vain, so this does not need PEERBUS_LOG.
+  [[maybe_unused]] static const bool is_said = [rank] {
+    stderr_log{rank, log_level::info}(
+        log_level::info,
+        "probes: none, as this libpeerbus was built without <sys/sdt.h> (Debian: "
+        "systemtap-sdt-dev); PEERBUS_PROBES asks for them");
+    return true;
+  }();
+}
 #endif
 
 }  // namespace peerbus::c_library

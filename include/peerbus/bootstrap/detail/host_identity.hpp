@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 
@@ -49,6 +50,17 @@ struct host_identity {
     if (file && ::read(file.get(), kernel.data(), 36) == 36) return;
     kernel = {};
     (void)::gethostname(reinterpret_cast<char*>(kernel.data()), most_name_bytes);
+  }
+
+  /// Returns by what users know the host of which this is the identity: the name that its settings
+  /// give it. Empty if it has a boot id alone.
+  [[nodiscard]] std::string_view name() const noexcept {
+    const auto* const first = reinterpret_cast<const char*>(kernel.data());
+    const std::string_view text{first, ::strnlen(first, kernel.size())};
+    constexpr std::size_t id_bytes = 36;
+    const bool is_id = text.size() == id_bytes && text[8] == '-' && text[13] == '-' &&
+                       text[18] == '-' && text[23] == '-';
+    return is_id ? std::string_view{} : text;
   }
 
   friend bool operator==(const host_identity&, const host_identity&) = default;

@@ -6,10 +6,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <peerbus/bootstrap/activity.hpp>
@@ -24,9 +28,10 @@
 namespace peerbus::detail {
 
 /// The memory in which the ranks announce their states, one word each, and write what they do, one
-/// line each. It is zeroed at first, has no name in the file system, and ends with the last process
-/// that maps it. Each process that maps a file to write keeps it open, because an `observed_group`
-/// finds the page among the open files of a rank.
+/// line each. That of ranks on several hosts also has the names of these. It is zeroed at first,
+/// has no name in the file system, and ends with the last process that maps it. Each process that
+/// maps a file to write keeps it open, because an `observed_group` finds the page among the open
+/// files of a rank.
 class state_page {
  public:
   ///@{
@@ -40,7 +45,7 @@ class state_page {
   /// Makes a page that child processes inherit and nobody else sees.
   /// Throws: `error` system.
   explicit state_page(std::size_t rank_count)
-      : state_page{rank_count, -1, PROT_READ | PROT_WRITE} {}
+      : state_page{header_of(rank_count), -1, PROT_READ | PROT_WRITE} {}
 
   /// Makes a file that other processes can `open`.
   /// Throws: `error` out_of_memory, system.
@@ -48,27 +53,32 @@ class state_page {
     return make_file(name_of_ranks, header_of(ranks));
   }
 
-  /// Maps a file of `make_file`. An observer maps it with PROT_READ, and finds the number of
-  /// `ranks` in its header.
+  ///@{
+  /// Maps a file of `make_file`. An observer maps it with PROT_READ, and by the header that it has
+  /// found in the file.
   /// Throws: `error` system.
-  [[nodiscard]] static state_page open(std::size_t ranks, const unique_fd& file,
+  [[nodiscard]] static state_page open(const state_page_header& header, const unique_fd& file,
                                        int protection = PROT_READ | PROT_WRITE) {
     struct stat found{};
     if (::fstat(file.get(), &found) != 0 ||
-        static_cast<std::size_t>(found.st_size) < bytes_for(ranks))
+        static_cast<std::size_t>(found.st_size) < bytes_for(header))
       throw error{errc::system, concat("the page of rank states has ", found.st_size,
-                                       " bytes, expected ", bytes_for(ranks))};
-    return state_page{ranks, file.get(), protection};
+                                       " bytes, expected ", bytes_for(header))};
+    return state_page{header, file.get(), protection};
   }
+  [[nodiscard]] static state_page open(std::size_t ranks, const unique_fd& file) {
+    return open(header_of(ranks), file);
+  }
+  ///@}
 
   /// Makes a page with this name and a header. If the system refuses memory files, makes a page
   /// without a name, which no `observed_group` finds.
   /// Throws: `error` system.
   [[nodiscard]] static state_page make_named(const char* name, const state_page_header& header) {
     try {
-      return open(header.ranks, make_file(name, header));
+      return open(header, make_file(name, header));
     } catch (const error&) {
-      return state_page{header.ranks};
+      return state_page{header, -1, PROT_READ | PROT_WRITE};
     }
   }
   /// Makes a page of all ranks of a group, as the function above.
@@ -94,10 +104,23 @@ class state_page {
     placed<state_page_header>(static_cast<std::byte*>(memory_.get()))->group = group;
   }
 
+  /// Writes by what users know the host of a rank, if the page has hosts. What is longer is cut.
+  void set_host(std::size_t rank, std::string_view name) const noexcept {
+    if (rank < hosts_)
+      std::memcpy(host_at(rank), name.data(), std::min(name.size(), host_bytes - 1));
+  }
+  /// Returns what was written; empty if the page has no hosts, or while the ranks meet.
+  [[nodiscard]] std::string host(std::size_t rank) const {
+    if (rank >= hosts_) return {};
+    const char* const name = host_at(rank);
+    return {name, ::strnlen(name, host_bytes)};
+  }
+
  private:
   /// Maps `file`, or memory without a file if it is -1.
-  state_page(std::size_t rank_count, int file, int protection) : ranks_{rank_count} {
-    const std::size_t bytes = bytes_for(rank_count);
+  state_page(const state_page_header& header, int file, int protection)
+      : ranks_{header.ranks}, hosts_{header.hosts} {
+    const std::size_t bytes = bytes_for(header);
     void* address = ::mmap(nullptr, bytes, protection,
                            file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, file, 0);
     if (address == MAP_FAILED) throw system_failure("mapping the page of rank states", errno);
@@ -117,15 +140,22 @@ class state_page {
   }
 
   [[nodiscard]] static unique_fd make_file(const char* name, const state_page_header& header) {
-    unique_fd file = make_memory_file(name, bytes_for(header.ranks));
+    unique_fd file = make_memory_file(name, bytes_for(header));
     if (::pwrite(file.get(), &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header))
       throw system_failure("writing the page of rank states", errno);
     return file;
   }
 
-  static constexpr std::size_t bytes_for(std::size_t ranks) noexcept {
+  static constexpr std::size_t bytes_for(const state_page_header& header) noexcept {
+    return hosts_at(header.ranks) + header.hosts * host_bytes;
+  }
+  static constexpr std::size_t hosts_at(std::size_t ranks) noexcept {
     return lines_at(ranks) + ranks * sizeof(activity_line);
   }
+  [[nodiscard]] char* host_at(std::size_t rank) const noexcept {
+    return static_cast<char*>(memory_.get()) + hosts_at(ranks_) + rank * host_bytes;
+  }
+  static constexpr std::size_t host_bytes = 64;
   static constexpr std::size_t words_at = cache_line_bytes;
   static_assert(sizeof(state_page_header) <= words_at);
   static constexpr std::size_t lines_at(std::size_t ranks) noexcept {
@@ -133,6 +163,7 @@ class state_page {
   }
 
   std::size_t ranks_;
+  std::size_t hosts_;
   std::shared_ptr<void> memory_;
 };
 

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <peerbus/bootstrap/detail/host_identity.hpp>
+#include <peerbus/bootstrap/detail/state_page.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus::detail {
+
+/// By what users know the hosts of a group whose ranks met over TCP, for observers: the name that a
+/// host was given, or else the address by which the lowest of its ranks that has one met ranks of
+/// other hosts. So each host has one text, also if it has several addresses.
+class host_names {
+ public:
+  explicit host_names(std::size_t ranks) : of_ranks_(ranks) {}
+
+  /// Adds a rank with its host and its address for other hosts, which may be empty. Lower ranks
+  /// come first.
+  void add(rank_id rank, const host_identity& host, std::string_view address) {
+    std::string& name = names_.try_emplace(host.kernel, host.name()).first->second;
+    if (name.empty()) name = address;
+    of_ranks_[rank.index()] = &name;
+  }
+
+  /// Writes the hosts of the ranks to their page.
+  void write(const state_page& page) const noexcept {
+    for (std::size_t rank = 0; rank < of_ranks_.size(); ++rank)
+      if (of_ranks_[rank] != nullptr) page.set_host(rank, *of_ranks_[rank]);
+  }
+
+ private:
+  std::map<decltype(host_identity::kernel), std::string> names_;  ///< by host; none of them moves
+  std::vector<const std::string*> of_ranks_;
+};
+
+}  // namespace peerbus::detail
