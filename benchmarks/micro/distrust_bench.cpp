@@ -5,8 +5,8 @@
 //   distrust/<tokens>
 //     trusting_ns      peers' numbers are believed
 //     distrusting_ns   they are copied and checked
+#include <algorithm>
 #include <cstddef>
-#include <utility>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -47,12 +47,20 @@ void dispatch_and_combine(benchmark::State& state) {
               by.combine(by.dispatch(mine.tokens, {mine.ids, mine.weights}), out);
           };
         };
-        const auto rows = [&](auto& by) {
-          const auto got = by.dispatch(mine.tokens, {mine.ids, mine.weights});
+        // Of outputs that tell rows and experts apart, the sums must be the same.
+        const auto sums = [&](auto& by) {
+          auto got = by.dispatch(mine.tokens, {mine.ids, mine.weights});
+          for (auto& expert : got.experts())
+            for (std::size_t row = 0; row < expert.count(); ++row)
+              std::ranges::fill(expert.output(row),
+                                peerbus::bf16{static_cast<float>(expert.id() + 1) *
+                                              static_cast<float>(expert.origin(row).token + 1)});
           by.combine(got, out);
-          return got.rows();
+          return out;
         };
-        found.payload_right = rows(trusting) == rows(distrusting);
+        const auto expected = sums(trusting);
+        found.payload_right =
+            sums(distrusting) == expected && std::ranges::count(expected, peerbus::bf16{}) == 0;
         comm.barrier();
         micro::alternate(operations, 1, found, repeat(trusting), repeat(distrusting));
       });

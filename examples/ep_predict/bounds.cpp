@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <exception>
+#include <utility>
 
 namespace ep_predict {
 
@@ -93,25 +95,38 @@ leaving_rows rows_that_leave(const load& batch, std::size_t group) {
 
 namespace {
 
-/// Says whether two levels would be faster, by simulating them.
-std::string advise_levels(const load& best, const platform_file& given, const prediction& fastest) {
+/// Says whether two levels would be faster than one, by simulating them.
+std::string advise_levels(const load& best, const platform_file& given) {
   const auto& levels = given.platform.levels;
-  const std::size_t group = levels.size() < 2 ? 0 : levels[levels.size() - 2].ranks;
-  if (group < 2 || group >= best.ranks)
+  // The level that all ranks share, and the groups of the level within it.
+  const auto shared = std::ranges::find_if(
+      levels, [&](const auto& level) { return level.ranks == 0 || level.ranks >= best.ranks; });
+  const auto near_levels = static_cast<std::size_t>(shared - levels.begin());
+  if (near_levels == 0 || levels[near_levels - 1].ranks < 2)
     return "two levels: no, ranks share one level or a group has one rank";
-  load relayed = best;
-  relayed.relay = "always";
+  const auto& inner = levels[near_levels - 1];
   platform_file near = given;
-  near.platform.near_levels = levels.size() - 1;
-  const prediction found = predict(relayed, near.own, near.platform);
-  const leaving_rows rows = rows_that_leave(best, group);
-  const char* const name = levels[levels.size() - 2].name.c_str();
-  return line(
-      "two levels (--relay always --near-levels %zu): %s, %.1f + %.1f us; rows of a token that "
-      "leave its %s: %.2f by expert, %.2f by rank, %.2f by %s",
-      near.platform.near_levels, time_of(found) < time_of(fastest) ? "yes" : "no",
-      found.dispatch.median, found.combine.median, name, rows.per_expert, rows.per_rank,
-      rows.per_group, name);
+  near.platform.near_levels = near_levels;
+  load in_levels = best;
+  const auto time = [&](const char* relay) {
+    in_levels.relay = relay;
+    const prediction found = predict(in_levels, near.own, near.platform);
+    return std::pair{found.dispatch.median, found.combine.median};
+  };
+  const leaving_rows rows = rows_that_leave(best, inner.ranks);
+  try {
+    const auto with = time("always");
+    const auto without = time("never");
+    const bool pays = with.first + with.second < without.first + without.second;
+    return line(
+        "two levels (--near-levels %zu): %s, %.1f + %.1f us with --relay always, %.1f + "
+        "%.1f us without; rows of a token that leave its %s: %.2f by expert, %.2f by rank, "
+        "%.2f by %s",
+        near_levels, pays ? "yes" : "no", with.first, with.second, without.first, without.second,
+        inner.name.c_str(), rows.per_expert, rows.per_rank, rows.per_group, inner.name.c_str());
+  } catch (const std::exception& refused) {
+    return std::string{"two levels: refused, "} + refused.what();
+  }
 }
 
 /// Says how few tokens are nearly as efficient.
@@ -125,9 +140,10 @@ std::string advise_tokens(const load& best, const platform_file& given, const pr
   while ((fewer.tokens /= 2) != 0 &&
          rate(fewer, predict(fewer, given.own, given.platform)) >= 0.9 * full)
     enough = fewer.tokens;
+  if (enough == 1) return line("tokens per rank: 1 is nearly as efficient as %zu", best.tokens);
   return line(
-      "tokens per rank: %zu reach nine tenths of the tokens a second that %zu reach, half as "
-      "many do not",
+      "tokens per rank: %zu reach nine tenths of the tokens a second that %zu reach, half as many "
+      "do not",
       enough, best.tokens);
 }
 
@@ -149,7 +165,7 @@ std::vector<std::string> advice_for(const load& batch, const platform_file& give
   return {line("fastest layout: %s, %.1f + %.1f us, a window of %.1f MiB for each rank",
                best.layout.c_str(), fastest.dispatch.median, fastest.combine.median,
                mib(fastest.window_bytes)),
-          advise_levels(best, given, fastest), advise_tokens(best, given, fastest)};
+          advise_levels(best, given), advise_tokens(best, given, fastest)};
 }
 
 }  // namespace ep_predict

@@ -103,8 +103,9 @@ std::string complaint_about(const load& batch) {
   };
   if (auto found = named("layout", batch.layout, layouts()); !found.empty()) return found;
   if (auto found = named("codec", batch.codec, codecs()); !found.empty()) return found;
-  if (batch.ranks > peerbus::moe::max_ranks) return {};  // Of a model that needs no exchange.
-  if (const auto found = codec_of(batch).objection_to(batch)) return std::string{found->text()};
+  load checked = batch;
+  checked.ranks = std::min(batch.ranks, peerbus::moe::max_ranks);  // One model needs no exchange.
+  if (const auto found = codec_of(batch).objection_to(checked)) return std::string{found->text()};
   return {};
 }
 

@@ -41,8 +41,8 @@ struct load {
 /// Returns the bytes of a row of `batch` and of its scales.
 [[nodiscard]] peerbus::moe::row_format format_of(const load& batch);
 
-/// Returns why `batch` is impossible, as an exchange would refuse it, or an empty text. Of more
-/// ranks than an exchange can have, only the names of the layout and the codec are checked.
+/// Returns why `batch` is impossible, as an exchange would refuse it, or an empty text. More ranks
+/// than an exchange can have are not refused.
 [[nodiscard]] std::string complaint_about(const load& batch);
 
 /// Returns the experts of each token of `rank`: `top_k` different ones, drawn by `seed`.

@@ -32,7 +32,10 @@ std::size_t most_control_bytes(const load& batch) {
   for (std::size_t peer = 0; peer < batch.ranks; ++peer)
     most_counts = std::max<std::size_t>(most_counts, sizes.counts_for(peer).bytes);
   const std::size_t most_by_rank = std::max<std::size_t>(8, 4 * batch.top_k);
-  if (batch.relay != "never") return std::max(most_counts, batch.tokens * most_by_rank);
+  // Between groups by rank: counts of no more blocks than there are experts and ranks.
+  if (batch.relay != "never")
+    return std::max({most_counts, batch.tokens * most_by_rank,
+                     64 + sizeof(std::uint32_t) * (batch.experts + batch.ranks)});
   const peerbus::moe::expert_placement dealt{batch.experts, batch.ranks};
   const bool is_by_rank = sizes.geometry.by_rank;
   std::size_t most_rows = 0;

@@ -82,11 +82,17 @@ std::vector<hidden_ranks> hidden_by_host(const group_view& group) {
   return hosts;
 }
 
-/// Returns text such as "ranks 1, 2; ranks 4-7 on 10.0.0.2".
+/// Returns the host, or what to say of one that was given no name and has no address for others.
+std::string host_text(const std::string& host) {
+  return host.empty() ? "a host whose name is not known" : "host " + host;
+}
+
+/// Returns text such as "ranks 1, 2; ranks 4-7 on host 10.0.0.2".
 std::string not_seen_text(const group_view& group) {
   std::string text;
   for (const auto& [host, is_here, ranks] : hidden_by_host(group))
-    text += concat(text.empty() ? "" : "; ", ranks_text(ranks), is_here ? "" : " on " + host);
+    text += concat(text.empty() ? "" : "; ", ranks_text(ranks),
+                   is_here ? "" : " on " + host_text(host));
   return text;
 }
 
@@ -228,7 +234,7 @@ std::string report_text(const std::vector<group_view>& groups) {
     for (const auto& [host, is_here, ranks] : hidden_by_host(group))
       text += concat("  not seen: ", ranks_text(ranks),
                      is_here ? "; of a group that met over TCP, name all processes of this host\n"
-                             : concat("; ask on host ", host, "\n"));
+                             : concat("; ask on ", host_text(host), "\n"));
   }
   return text;
 }
@@ -241,7 +247,8 @@ std::string report_json(const std::vector<group_view>& groups,
     for (std::size_t i = 0; i < group.ranks.size(); ++i) ranks.push_back(rank_json(group, i));
     json elsewhere = json::array();
     for (const auto& [host, is_here, hidden] : hidden_by_host(group))
-      if (!is_here) elsewhere.push_back({{"host", host}, {"ranks", hidden}});
+      if (!is_here)
+        elsewhere.push_back({{"host", host.empty() ? json{} : json{host}}, {"ranks", hidden}});
     all.push_back({{"size", group.size},
                    {"answer", answer_text(group)},
                    {"finding", findings[static_cast<std::size_t>(group.answer.found)]},

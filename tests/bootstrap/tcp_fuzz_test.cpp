@@ -318,7 +318,7 @@ TEST_CASE("fuzz: news of ranks") {
 
 TEST_CASE("fuzz: messages of a mesh") {
   const time_limit limit{search_seconds() + 120};
-  // A set of rank 1, then a last gift of rank 2, and that this was the last.
+  // A set of rank 1, then a last contribution of rank 2, and that this was the last.
   std::vector<std::byte> valid;
   for (const std::uint64_t kind : {1U, 3U, 4U}) {
     const std::uint64_t post[] = {kind, 1, 7, 2, 4, 0};

@@ -20,9 +20,10 @@
 #include <peerbus/run.hpp>
 #include <peerbus/transport/loopback.hpp>
 
+#pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
-namespace {
+namespace old_names_test {
 
 using namespace peerbus;
 
@@ -47,4 +48,6 @@ TEST_CASE("make_together does as on_all_ranks") {
   CHECK(status == 0);
 }
 
-}  // namespace
+}  // namespace old_names_test
+
+#pragma GCC diagnostic pop

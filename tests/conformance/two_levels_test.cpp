@@ -26,6 +26,7 @@
 #include "support/repetitions.hpp"
 #include "support/two_level_check.hpp"
 
+#pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // Of `two_level_exchange`.
 
 namespace two_levels_test {
@@ -94,3 +95,5 @@ TEST_CASE_TEMPLATE("two levels: all layouts", Layout, peerbus::moe::padded,
 }
 
 }  // namespace two_levels_test
+
+#pragma GCC diagnostic pop

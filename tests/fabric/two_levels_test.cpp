@@ -28,6 +28,7 @@
 #include "support/tally.hpp"
 #include "support/two_level_check.hpp"
 
+#pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // Of `two_level_exchange`.
 
 namespace two_levels_test {
@@ -95,3 +96,5 @@ TEST_CASE(
 }
 
 }  // namespace two_levels_test
+
+#pragma GCC diagnostic pop

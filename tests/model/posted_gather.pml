@@ -54,7 +54,7 @@ byte told_by[RANKS * RANKS]; // [observer][teller]: of whose end it has told wha
   od
 
 // Posts the contributions of `of`, as far as this rank has them and has not posted them, but its own.
-#define POST_GIFTS(of)                                         \
+#define POST_CONTRIBUTIONS(of)                                         \
   r = 0;                                                       \
   do                                                           \
   :: r == RANKS -> break                                       \
@@ -74,12 +74,12 @@ byte told_by[RANKS * RANKS]; // [observer][teller]: of whose end it has told wha
 #define OF_ENDED(p) known
 #endif
 #ifdef BROKEN_TOLD_FIRST
-#define TELL(p) known = known | BIT(p); POST(told, p); POST_GIFTS(OF_ENDED(p))
+#define TELL(p) known = known | BIT(p); POST(told, p); POST_CONTRIBUTIONS(OF_ENDED(p))
 #else
 #ifdef BROKEN_TELLS_NOTHING // Who has nothing says nothing.
-#define TELL(p) known = known | BIT(p); POST_GIFTS(OF_ENDED(p))
+#define TELL(p) known = known | BIT(p); POST_CONTRIBUTIONS(OF_ENDED(p))
 #else
-#define TELL(p) known = known | BIT(p); POST_GIFTS(OF_ENDED(p)); POST(told, p)
+#define TELL(p) known = known | BIT(p); POST_CONTRIBUTIONS(OF_ENDED(p)); POST(told, p)
 #endif
 #endif
 
@@ -177,7 +177,7 @@ end_listens:
   :: DIES
   :: atomic {
 #ifndef BROKEN_LEAVES_SILENTLY
-      POST_GIFTS(ALL);
+      POST_CONTRIBUTIONS(ALL);
 #endif
       POST(told_all, 0);
       left = left | BIT(me);

@@ -43,6 +43,7 @@
 #include "support/ranks.hpp"
 #include "support/two_level_check.hpp"
 
+#pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // Of `two_level_exchange`.
 
 namespace two_levels_test {
@@ -717,3 +718,5 @@ TEST_CASE("two levels: a rank that fails ends the waits of all others") {
 }
 
 }  // namespace two_levels_test
+
+#pragma GCC diagnostic pop

@@ -34,7 +34,7 @@ TEST_CASE("ranks that are not seen are named with their hosts") {
   CAPTURE(text);
   CHECK(
       text.starts_with("all ranks that are seen wait for others: "
-                       "ranks 0, 3 on 10.0.0.2; rank 2 on 10.0.0.3; rank 4\n"));
+                       "ranks 0, 3 on host 10.0.0.2; rank 2 on host 10.0.0.3; rank 4\n"));
   CHECK(has(text, "\n  not seen: ranks 0, 3; ask on host 10.0.0.2\n"));
   CHECK(has(text, "\n  not seen: rank 2; ask on host 10.0.0.3\n"));
   CHECK(has(text, "\n  not seen: rank 4; of a group that met over TCP, name all processes"));
@@ -53,6 +53,15 @@ TEST_CASE("ranks whose hosts are not known are taken for ranks of this host") {
   CHECK(text.starts_with("all ranks that are seen wait for others: ranks 0, 2-4\n"));
   CHECK(has(text, "\n  not seen: ranks 0, 2-4; of a group that met over TCP, name all processes"));
   CHECK(has(peerbus_inspect::report_json(groups, {}), R"("elsewhere": [])"));
+}
+
+TEST_CASE("a host without a name and an address for others is said to be unknown") {
+  const std::vector groups{seen_rank_1({"", "here", "here", "here", ""})};
+  const std::string text = peerbus_inspect::report_text(groups);
+  CAPTURE(text);
+  CHECK(text.find("ranks 0, 4 on a host whose name is not known") != std::string::npos);
+  CHECK(text.find("ask on a host whose name is not known\n") != std::string::npos);
+  CHECK(peerbus_inspect::report_json(groups, {}).find(R"("host": null)") != std::string::npos);
 }
 
 TEST_CASE("a host's name that is no UTF-8 is no reason to say nothing") {

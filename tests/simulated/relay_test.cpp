@@ -28,6 +28,7 @@
 #include "support/ranks.hpp"
 #include "support/two_level_check.hpp"
 
+#pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // Of `two_level_exchange`.
 
 // Exchanges in which ranks of a simulated node store to each other's memory.
@@ -42,17 +43,8 @@ using peerbus::simulated;
 using peerbus::simulation_options;
 using peerbus::codec::int8_per_token;
 using peerbus::moe::relay;
+using simulated_test::nodes_of;
 using std::chrono::nanoseconds;
-
-/// Nodes of `ranks` ranks, which are near each other.
-simulation_options nodes_of(std::size_t ranks) {
-  simulation_options options;
-  options.platform = {.name = "nodes",
-                      .ports = {{"bus", 1}, {"card", 2}},
-                      .levels = {{"node", ranks, 100, 100, 1, 0}, {"network", 0, 1000, 10, 5, 1}},
-                      .near_levels = 1};
-  return options;
-}
 
 struct grid {
   std::size_t nodes;
@@ -176,3 +168,5 @@ TEST_CASE("a rank that copies rows itself is busy with its own ones, too") {
 }
 
 }  // namespace relay_test
+
+#pragma GCC diagnostic pop

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """links.py: checks that every relative link of the pages of the project leads to a file, and to a heading of it where
-it names one, and that functions that a page names behind their header, as `moe/x.hpp` (`f`, `g`), stand in it."""
+it names one, and that functions that a page names behind their header, as `moe/x.hpp` (`f`, `g`), are declared or called in it."""
 
 import pathlib
 import re
@@ -18,10 +18,10 @@ def missing_functions(each):
     missing, named = [], 0
     for header, inside in NAMED.findall(re.sub(r"\s+", " ", each.read_text(encoding="utf-8"))):
         file = page.ROOT / "include" / "peerbus" / header
-        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        text = re.sub(r"//.*", "", file.read_text(encoding="utf-8")) if file.exists() else ""
         for function in re.findall(r"`(\w+)`", inside):
             named += 1
-            if not re.search(rf"\b{function}\b", text):
+            if not re.search(rf"\b{function}\(", text):
                 missing.append(f"{each.relative_to(page.ROOT)}: {header} has no {function}")
     return missing, named
 

@@ -32,6 +32,7 @@
 #include "support/ranks.hpp"
 #include "support/sums_of_hosts.hpp"
 
+#pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // Of `two_level_exchange`.
 
 /// What an exchange in two levels must give, written down slowly and without the library's
@@ -242,3 +243,5 @@ void check_round(peerbus::moe::two_level_exchange<Transport, Codec, Layout>& moe
 }  // namespace two_levels
 
 }  // namespace test
+
+#pragma GCC diagnostic pop

@@ -43,8 +43,8 @@ struct channel_options {
 /// Messages from one rank to another are matched in the order in which both ends name them. Both
 /// ends say how many elements of which type they mean. A message is moved if they agree. Otherwise
 /// both ends get `error` mismatch, which names the message and what each end said; its output is
-/// not written, and the channels remain usable. They also do after a message that its receiver
-/// could not read, as it is not all mapped memory at its sender.
+/// not written, and the channels remain usable. They also remain usable after a message
+/// that is not all mapped memory at its sender; `batch_send_recv` says what both ends get.
 ///
 /// Cost: a message takes ceil(bytes / `map().slot_bytes`) slices, at least one. Each byte is
 /// written once by the sender, put if the receiver's memory does not load and store, and copied

@@ -58,8 +58,8 @@ namespace peerbus::moe {
 /// order, twice, or with another exchange) throws `error` invalid_argument on the calling rank, and
 /// has no effect on the others.
 ///
-/// Cost: memory as in `memory_map`. No operation allocates, unless it fails. Queries take constant
-/// time and do not communicate.
+/// Cost: memory as in `memory_map`. No operation allocates, unless it fails. Queries do not
+/// communicate, and take constant time unless said.
 /// Threads: one operation at a time per exchange, carried out by one thread or by several `lane`s.
 /// Different exchanges are independent.
 template <transport Transport, token_codec Codec, row_layout Layout = compact>

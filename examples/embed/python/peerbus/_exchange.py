@@ -124,7 +124,7 @@ class Exchange(c.Object):
     several ranks of another host crosses once, and is handed on there. On one host "always" is refused.
     `same_bits` refuses what would let a token's result depend on other ranks or tokens. `distrust_peers`
     checks every number that other ranks write before it is used: docs/security.md. With relay,
-    `weights_at_combine` lets combines give weights, and `relay_sums`, one of `peerbus.RELAY_SUMS`, is the
+    `weights_at_combine` (refused in layouts by rank) lets combines give weights, and `relay_sums`, one of `peerbus.RELAY_SUMS`, is the
     type in which sums cross between hosts: "f32" rounds only results, for twice the bytes. `between` is
     a hint for the stores of this rank: the bytes that it reads and writes between two operations, such
     as a layer's weights.

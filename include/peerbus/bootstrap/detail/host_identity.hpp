@@ -22,8 +22,8 @@ namespace peerbus::detail {
 /// there.
 struct host_identity {
   /// Ranks with an equal `kernel` share cores, even if they are in different containers. It is the
-  /// name that the settings give the host, or else the kernel's boot id, or else the host's name if
-  /// /proc cannot be read.
+  /// name that the settings give the host, with a last byte of 1, or else the kernel's boot id, or
+  /// else the host's name if /proc cannot be read.
   std::array<std::byte, 64> kernel{};
   /// The network namespace, to which the names of abstract sockets belong. Zero if unknown.
   std::uint64_t network_device = 0;
@@ -43,6 +43,7 @@ struct host_identity {
     if (!name.empty()) {
       const auto bytes = std::as_bytes(std::span{name});
       std::copy(bytes.begin(), bytes.end(), kernel.begin());
+      kernel.back() = std::byte{1};
       return;
     }
     const auto file =
@@ -55,12 +56,9 @@ struct host_identity {
   /// Returns by what users know the host of which this is the identity: the name that its settings
   /// give it. Empty if it has a boot id alone.
   [[nodiscard]] std::string_view name() const noexcept {
+    if (kernel.back() == std::byte{0}) return {};
     const auto* const first = reinterpret_cast<const char*>(kernel.data());
-    const std::string_view text{first, ::strnlen(first, kernel.size())};
-    constexpr std::size_t id_bytes = 36;
-    const bool is_id = text.size() == id_bytes && text[8] == '-' && text[13] == '-' &&
-                       text[18] == '-' && text[23] == '-';
-    return is_id ? std::string_view{} : text;
+    return {first, ::strnlen(first, most_name_bytes)};
   }
 
   friend bool operator==(const host_identity&, const host_identity&) = default;

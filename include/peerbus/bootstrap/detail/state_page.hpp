@@ -109,7 +109,8 @@ class state_page {
     if (rank < hosts_)
       std::memcpy(host_at(rank), name.data(), std::min(name.size(), host_bytes - 1));
   }
-  /// Returns what was written; empty if the page has no hosts, or while the ranks meet.
+  /// Returns what was written; empty if the page has no hosts. While the ranks meet, it may be
+  /// empty or cut off.
   [[nodiscard]] std::string host(std::size_t rank) const {
     if (rank >= hosts_) return {};
     const char* const name = host_at(rank);

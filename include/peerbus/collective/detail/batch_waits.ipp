@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <string>
 
-#include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/collective/channel_map.hpp>
 #include <peerbus/collective/detail/batch.hpp>
 #include <peerbus/core/compiled.hpp>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstddef>
-
 #include <peerbus/core/read_once.hpp>
 #include <peerbus/moe/engine/check_options.hpp>
 #include <peerbus/moe/engine/check_sum.hpp>

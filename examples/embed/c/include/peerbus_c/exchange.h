@@ -110,8 +110,9 @@ typedef struct peerbus_exchange_config {
                                    is wrong, the call gives PEERBUS_MISMATCH, and PEERBUS_REFUSED on the
                                    other ranks (docs/security.md) */
   uint32_t reserved_too;      /**< 0 */
-  uint32_t weights_at_combine; /**< 1: in layouts by expert, combines may give weights and local
-                                    outputs where tokens are relayed. Without relay no change */
+  uint32_t weights_at_combine; /**< 1: combines may give weights and local outputs where tokens are
+                                    relayed. Without relay no change. PEERBUS_INVALID_ARGUMENT in layouts
+                                    by rank */
   uint32_t relay_sums;        /**< PEERBUS_RELAY_SUMS_BF16 and so on. Without relay no change */
   uint64_t between;           /**< bytes that this rank reads and writes between two operations, such
                                    as a layer's weights: a hint for its stores; 0: not known */

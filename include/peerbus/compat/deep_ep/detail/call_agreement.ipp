@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <utility>
 
 #include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
 #include <peerbus/core/text.hpp>
