@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "ep_bench/collectivex.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/random.hpp"
 #include "ep_bench/routing_pattern.hpp"
@@ -21,7 +22,7 @@ class gate {
  public:
   struct choice {
     std::vector<std::int32_t> experts;  ///< [tokens of the rank, top_k]
-    std::vector<float> weights;         ///< the same, in [1/16, 1)
+    std::vector<float> weights;         ///< the same, in [1/16, 1), or CollectiveX's
     std::vector<std::int32_t> places;   ///< the same: physical experts, which the oracle works out
   };
 
@@ -45,6 +46,13 @@ class gate {
     choice result;
     result.experts.reserve(tokens * chosen_.top_k);
     result.weights.reserve(tokens * chosen_.top_k);
+    if (pattern_.of == routing_pattern::kind::collectivex) {
+      const collectivex_routing theirs{pattern_.seed, chosen_.experts, chosen_.top_k};
+      const std::size_t before = chosen_.tokens_before(rank);
+      for (std::size_t t = 0; t < tokens; ++t)
+        theirs.append(before + t, result.experts, result.weights);
+      return result;
+    }
     random_sequence random{mix(chosen_.seed) + rank + 1};
     for (std::size_t t = 0; t < tokens; ++t) {
       if (pattern_.of == routing_pattern::kind::recorded)

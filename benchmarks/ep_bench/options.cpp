@@ -268,9 +268,9 @@ std::variant<options, int> parse(int argc, char** argv) {
   line.add(
           "--routing", chosen.routing,
           "which experts tokens choose: all alike; popularity falling as place^-S, in random order "
-          "or in that of their numbers; L of G groups first; those of the first rank; or the ids "
-          "of "
-          "a file, [tokens, top_k], which ranks take one after the other")
+          "or in that of their numbers; L of G groups first; those of the first rank; "
+          "CollectiveX's, with its weights, by SEED (67 if none) and not by --seed; or the ids "
+          "of a file, [tokens, top_k], which ranks take one after the other")
       .check(routing_forms, routing_complaint);
   const programs::option balance =
       line.add("--balance", chosen.balance,

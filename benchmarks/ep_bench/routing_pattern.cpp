@@ -39,6 +39,15 @@ std::optional<routing_pattern> pattern_of(const std::string& given) {
     found.of = kind::incast;
     return found;
   }
+  if (given == "collectivex") {
+    found.of = kind::collectivex;
+    return found;
+  }
+  if (const auto seed = after(given, "collectivex:")) {
+    if (!read_whole(*seed, found.seed)) return std::nullopt;
+    found.of = kind::collectivex;
+    return found;
+  }
   found.in_order = given.starts_with("zipf-in-order:");
   if (const auto exponent = after(given, found.in_order ? "zipf-in-order:" : "zipf:")) {
     if (!read_whole(*exponent, found.zipf) || !(found.zipf >= 0 && found.zipf <= 100))
@@ -108,7 +117,8 @@ std::string routing_complaint(const std::string& given) {
   if (!found)
     return "'" + given +
            "' given, expected uniform, incast, zipf:S or zipf-in-order:S with a number S from 0 to "
-           "100 such as zipf:1.2, groups:G:L with L of G groups such as groups:8:4, or a .npy file";
+           "100 such as zipf:1.2, groups:G:L with L of G groups such as groups:8:4, collectivex or "
+           "collectivex:SEED with a whole number SEED below 2^64, or a .npy file";
   if (found->of == routing_pattern::kind::recorded && !std::ifstream{given}.is_open())
     return "'" + given + "' cannot be read, expected a .npy file of ids, [tokens, top_k]";
   return {};
