@@ -26,6 +26,7 @@
 #include <peerbus/core/cores.hpp>
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/this_machine.hpp>
 #include <peerbus/moe/protocol.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/loopback.hpp>
@@ -139,7 +140,8 @@ int start(const options& chosen, std::size_t ranks, std::span<point> points) {
 
 /// Prints what was measured and what the costs make of it, and writes the costs.
 void report(const options& chosen, std::span<const point> points) {
-  const peerbus::cost_table costs = moe_costs::fit(points, chosen.path());
+  peerbus::cost_table costs = moe_costs::fit(points, chosen.path());
+  costs.set_machine(peerbus::this_machine());
   std::printf(
       "microseconds of a dispatch, median of the slowest rank; estimated from the costs "
       "below\n%6s%8s%10s%14s%12s%10s%11s  %s\n",

@@ -7,22 +7,11 @@
 #include <fstream>
 #include <string>
 
+#include <peerbus/core/this_machine.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 
 namespace bench {
 namespace {
-
-std::string cpu_model() {
-  std::ifstream info{"/proc/cpuinfo"};
-  for (std::string line; std::getline(info, line);) {
-    const auto colon = line.find(": ");
-    // x86 and arm64 have different words for it; arm64 may have none.
-    if (colon != std::string::npos &&
-        (line.rfind("model name", 0) == 0 || line.rfind("CPU part", 0) == 0))
-      return line.substr(colon + 2);
-  }
-  return "unknown";
-}
 
 /// The choice in brackets of a line such as "always [madvise] never".
 std::string chosen_in(const char* path) {
@@ -50,7 +39,7 @@ std::string compiler_version() {
 machine machine::here() {
   utsname system{};
   ::uname(&system);
-  return {cpu_model(),
+  return {peerbus::cpu_model(),
           static_cast<std::size_t>(::sysconf(_SC_NPROCESSORS_ONLN)),
           std::string{system.sysname} + " " + system.release + " " + system.machine,
           compiler_version(),

@@ -80,6 +80,7 @@
 #include <peerbus/core/signal.ipp>
 #include <peerbus/core/system_error.ipp>
 #include <peerbus/core/text.ipp>
+#include <peerbus/core/this_machine.ipp>
 #include <peerbus/core/trials.ipp>
 #include <peerbus/core/wait_readable.ipp>
 #include <peerbus/moe/balance/eplb.ipp>

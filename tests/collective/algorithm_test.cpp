@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <limits>
 
@@ -184,6 +185,36 @@ TEST_CASE("the choice of a team") {
     CHECK(usual.of_broadcast(1 << 20) == two_levels);
     CHECK(usual.of_broadcast(8) == one_shot);
   }
+}
+
+TEST_CASE("costs that say nothing choose the first algorithm that is possible") {
+  const double most = std::numeric_limits<double>::max();
+  for (const page_access access : {page_access::loads, page_access::puts, page_access::planes})
+    for (const std::size_t ranks : {1U, 2U, 8U})
+      for (const double cost : {0.0, most}) {
+        CAPTURE(access);
+        CAPTURE(ranks);
+        CAPTURE(cost);
+        const access_costs same{cost, cost, cost, cost, cost, cost};
+        const std::size_t near =
+            access == page_access::planes ? std::min<std::size_t>(ranks, 4) : 1;
+        const team_shape of = shape_of(ranks, access, near);
+        const algorithm_choice chosen{of, same, {.may_reorder = true, .has_trials = true}};
+        for (const std::size_t bytes : {std::size_t{0}, std::size_t{8}, std::size_t{1} << 30U}) {
+          CAPTURE(bytes);
+          CHECK_FALSE(chosen.is_close(bytes));
+          CHECK(chosen.of_all_reduce(bytes, need::none) == one_shot);
+          CHECK(chosen.of_all_reduce(bytes, need::sources) == one_shot);
+          CHECK(chosen.of_all_gather(bytes) == one_shot);
+          CHECK(chosen.of_reduce_scatter(bytes, need::none) == one_shot);
+          CHECK(chosen.of_broadcast(bytes) == one_shot);
+        }
+      }
+  // An algorithm that is not possible is none of several, whatever the others cost.
+  const access_costs dear{most, most, most, most, most, most};
+  const std::array candidates{two_shots, two_levels};
+  CHECK(cheapest(candidates, choice_of::all_reduce, 0, shape_of(8, page_access::puts), dear,
+                 true) == two_shots);
 }
 
 TEST_CASE("sizes for which one shot and two are tried") {

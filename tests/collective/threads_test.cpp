@@ -16,6 +16,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
+#include <peerbus/core/this_machine.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
@@ -206,7 +207,38 @@ TEST_CASE_TEMPLATE("measured costs are equal on all ranks", Group, test::direct_
       test::expect_equal(costs.find(name).has_value(), on.size() > 1, "a measured cost");
       if (on.size() > 1)
         test::expect_equal(on.costs().round_us, costs.find(name).value_or(0), "the team's cost");
+      test::expect_equal(std::string{costs.machine()},
+                         on.size() > 1 ? "an unnamed machine and " + peerbus::this_machine() : "",
+                         "the machine");
+      if (on.size() > 1)
+        test::expect_equal(std::string{coll::measure_costs(comm, {}, quick).machine()},
+                           peerbus::this_machine(), "the machine of an empty table");
       collective_suite::check_reductions<float>(on, 65, 3, coll::sum{});
+    });
+    CHECK(worst_status == 0);
+  }
+}
+
+TEST_CASE_TEMPLATE("teams whose costs are all 0, or measured on different machines", Group,
+                   test::direct_threads, test::staged_threads) {
+  namespace coll = peerbus::collective;
+  for (const std::size_t ranks : {1U, 3U}) {
+    const int worst_status = Group::run(ranks, [](auto& comm) {
+      peerbus::cost_table none;
+      for (const char* const access : {"loads", "puts", "planes"})
+        for (const char* const cost : {"round_us", "message_us", "byte_ns", "ring_byte_ns",
+                                       "near_byte_ns", "reduce_byte_ns"})
+          none.set("collective." + std::string{access} + "." + cost, 0);
+      none.set_machine("machine of rank " + std::to_string(comm.rank().index()));
+      for (const bool may_reorder : {false, true}) {
+        coll::team on{comm, {.costs = none, .may_reorder = may_reorder}};
+        const std::size_t large = std::size_t{1} << 20U;
+        for (const std::size_t bytes : {std::size_t{8}, large})
+          test::expect_equal(name_of(on.algorithm_of(coll::choice_of::all_reduce, bytes)),
+                             "one_shot", "the algorithm");
+        collective_suite::check_reductions<float>(on, 65, 3, coll::sum{});
+        collective_suite::check_reductions<float>(on, large / 4, 3, coll::sum{});
+      }
     });
     CHECK(worst_status == 0);
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <unistd.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +14,7 @@
 
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/this_machine.hpp>
 
 namespace cost_table_test {
 
@@ -90,6 +93,117 @@ TEST_CASE("cost_table: text that is wrong is refused with the number of the line
         "table, line 3: \"a 1\" gives this cost a second time");
 }
 
+TEST_CASE("cost_table: the text of a file says the machine and the number of costs") {
+  cost_table costs = cost_table::parse("peerbus costs 1\na 12\nb 0.25\n");
+  CHECK(costs.machine().empty());
+  CHECK(costs.file_text() == "# number of costs: 2\npeerbus costs 1\na 12\nb 0.25\n");
+  const std::uint64_t hash = costs.hash();
+  costs.set_machine("A processor, 3 cores");
+  const std::string text = costs.file_text();
+  CHECK(text ==
+        "# measured on: A processor, 3 cores\n# number of costs: 2\npeerbus costs 1\na 12\n"
+        "b 0.25\n");
+  CHECK(costs.hash() == hash);
+  const cost_table read = cost_table::parse(text);
+  CHECK(read.machine() == "A processor, 3 cores");
+  CHECK(read.file_text() == text);
+  CHECK(read.hash() == hash);
+  // Other line ends make no difference, and a log gets no control characters.
+  CHECK(cost_table::parse("# measured on: a\x1b[2Jb\r\n# number of costs: 0\r\npeerbus costs 1\r\n")
+            .machine() == "a?[2Jb");
+  // Behind the title both are comments as any other.
+  const cost_table by_hand =
+      cost_table::parse("peerbus costs 1\n# measured on: B\n# number of costs: 7\na 1");
+  CHECK(by_hand.machine().empty());
+  CHECK(by_hand.find("a") == 1.0);
+}
+
+TEST_CASE("cost_table: the text of a file is refused wherever it is cut") {
+  cost_table costs = cost_table::parse("peerbus costs 1\na 12\nb 0.25\n");
+  for (const char* const machine : {"", "A processor, 3 cores"}) {
+    costs.set_machine(machine);
+    const std::string text = costs.file_text();
+    for (std::size_t bytes = 0; bytes < text.size(); ++bytes) {
+      CAPTURE(bytes);
+      error_of(errc::invalid_argument,
+               [&] { return cost_table::parse(std::string_view{text}.substr(0, bytes)); });
+    }
+  }
+  const auto refused = [](std::string_view text) {
+    return error_of(errc::invalid_argument, [&] { return cost_table::parse(text, "table"); });
+  };
+  const std::string head = "# number of costs: 2\npeerbus costs 1\n";
+  CHECK(refused(head + "a 12\n") ==
+        "table, line 3: \"a 12\" ends the text, whose number of costs is 1, expected 2 as line 1 "
+        "says, or no such "
+        "line");
+  CHECK(
+      refused(head + "a 12\nb 0.2") ==
+      "table, line 4: \"b 0.2\" has no end of line, where the text is cut off after 2 of 2 costs");
+  CHECK(refused(head + "a 12\nb") ==
+        "table, line 4: \"b\" is no cost, expected a name, a space and a number, where the text is "
+        "cut off after 1 of 2 costs");
+  CHECK(refused(head + "a 12\nb 1\nc 1\n\n") ==
+        "table, line 6: \"\" ends the text, whose number of costs is 3, expected 2 as line 1 says, "
+        "or no such "
+        "line");
+  for (const char* number : {"", "two", "-1", "2 ", "1e1", "99999999999999999999"}) {
+    CAPTURE(number);
+    const std::string line = std::string{"# number of costs: "} + number;
+    CHECK(refused(line + "\npeerbus costs 1\na 1\nb 2\n") ==
+          "table, line 1: \"" + line + "\" gives no number of costs, expected a whole number");
+  }
+  CHECK(refused("# number of costs: 2\n" + head + "a 1\nb 1\n") ==
+        "table, line 2: \"# number of costs: 2\" gives the number of costs a second time");
+}
+
+TEST_CASE("cost_table: a table that has costs of two machines names both") {
+  const auto on = [](std::string_view machine, std::string_view costs) {
+    cost_table made = cost_table::parse(std::string{"peerbus costs 1\n"} + std::string{costs});
+    made.set_machine(machine);
+    return made;
+  };
+  const auto merged = [](cost_table costs, const cost_table& other) {
+    costs.merge(other);
+    return std::string{costs.machine()};
+  };
+  CHECK(merged({}, on("A", "a 1")) == "A");
+  CHECK(merged(on("A", "a 1\nb 1"), on("A", "b 2")) == "A");
+  CHECK(merged(on("A", "a 1\nb 1"), on("B", "b 2")) == "A and B");
+  CHECK(merged(on("A and B", "a 1\nb 1"), on("B", "b 2")) == "A and B");
+  CHECK(merged(on("A", "a 1\nb 1"), on("A and B", "b 2")) == "A and B");
+  CHECK(merged(on("A", "a 1\nb 1"), on("B", "a 1\nb 2\nc 3")) == "B");  // None of A is left.
+  CHECK(merged(on("", "a 1\nb 1"), on("B", "b 2")) == "an unnamed machine and B");
+  CHECK(merged(on("A", "a 1\nb 1"), on("", "b 2")) == "A and an unnamed machine");
+  CHECK(merged(on("", "a 1\nb 1"), on("", "b 2")).empty());
+  CHECK(merged(on("A", "a 1"), {}) == "A");
+}
+
+TEST_CASE("cost_table: where costs were measured, for logs") {
+  cost_table costs;
+  CHECK(describe_origin(costs, "A").empty());
+  costs.set_machine("A");
+  CHECK(describe_origin(costs, "A") == "costs measured on A");
+  CHECK(describe_origin(costs, "B") == "costs measured on another machine: A, this is B");
+}
+
+TEST_CASE("cost_table: this machine is its processor and its cores") {
+  const std::filesystem::path root =
+      std::filesystem::temp_directory_path() / ("peerbus_machine_" + std::to_string(getpid()));
+  std::filesystem::create_directories(root / "proc");
+  const auto model_of = [&](std::string_view info) {
+    std::ofstream{root / "proc" / "cpuinfo"} << info;
+    return peerbus::cpu_model(root);
+  };
+  CHECK(model_of("processor\t: 0\nmodel\t\t: 85\nmodel name\t: A processor\nflags\t: " +
+                 std::string(1000, 'x') + "\n") == "A processor");
+  CHECK(model_of("processor\t: 0\nCPU part\t: 0xd40\n") == "0xd40");
+  CHECK(model_of("processor\t: 0\n") == "unknown");
+  std::filesystem::remove_all(root);
+  CHECK(peerbus::cpu_model(root) == "unknown");
+  CHECK(peerbus::this_machine().starts_with(peerbus::cpu_model() + ", "));
+}
+
 TEST_CASE("cost_table: what its text cannot hold is not set") {
   cost_table costs;
   for (const double value :
@@ -117,6 +231,12 @@ TEST_CASE("cost_table: files") {
   CHECK(error_of(errc::invalid_argument, [&] {
           return cost_table::load("/dev/zero");
         }).starts_with("/dev/zero has more than "));
+  std::ofstream{path} << "# number of costs: 2\npeerbus costs 1\na 1\n";
+  CHECK(error_of(errc::invalid_argument, [&] { return cost_table::load(path); }) ==
+        path +
+            ", line 3: \"a 1\" ends the text, whose number of costs is 1, expected 2 as line 1 "
+            "says, or no such "
+            "line");
   std::filesystem::remove(path);
   CHECK(error_of(errc::system, [&] { return cost_table::load(path); }) ==
         "costs cannot be read from " + path);

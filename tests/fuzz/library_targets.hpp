@@ -142,6 +142,16 @@ inline void read_costs(bytes given) {
     const auto table = cost_table::parse(text_of(given));
     const auto again = cost_table::parse(table.text());
     expect(again.text() == table.text() && again.hash() == table.hash(), "the same table");
+    std::string file = table.file_text();
+    const auto read = cost_table::parse(file);
+    expect(read.file_text() == file && read.machine() == table.machine(), "the same file");
+    file.resize(given.size() % file.size());
+    bool is_refused = true;
+    accept_or_refuse([&] {
+      (void)cost_table::parse(file);
+      is_refused = false;
+    });
+    expect(is_refused, "a file that is cut off to be refused");
   });
   accept_or_refuse([&] { (void)cost_table::load(path_of(file_with(given))); });
 }

@@ -17,6 +17,7 @@
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/protocol.hpp>
+#include <peerbus/moe/relay.hpp>
 #include <peerbus/transport/loopback.hpp>
 
 #include "../../benchmarks/moe_costs/fit.hpp"
@@ -153,6 +154,37 @@ TEST_CASE_TEMPLATE("automatic: the choice follows the table, and can be forced",
     });
     CHECK(worst_status == 0);
   }
+}
+
+TEST_CASE_TEMPLATE("automatic: an exchange whose costs are all 0", Group, PEERBUS_TEST_GROUPS) {
+  const int worst_status = Group::run(3, [](auto& comm) {
+    cost_table none;
+    for (const char* const name :
+         {"counts_round_us", "counts_rank_us", "slot_row_us", "slot_kib_us"})
+      none.set(cost_of(comm, name), 0);
+    for (const char* const name : {"far_byte_ns", "near_byte_ns", "hop_us"})
+      none.set("moe.relay." + std::string{name}, 0);
+    // Its name is no part of what ranks compare.
+    none.set_machine("machine of rank " + std::to_string(comm.rank().index()));
+    exchange_config config = refusals::config;
+    config.costs = &none;
+    config.relay = peerbus::moe::relay::automatic;
+    peerbus::moe::exchange moe{comm, config, int8_per_token{}, automatic{}};
+    test::expect(moe.config().protocol == dispatch_protocol::counts_first,
+                 "the protocol of what takes equally long");
+    test::expect(!moe.relay().relays, "one level");
+    for (const std::uint64_t seed : {3U, 4U})
+      refusals::check_works(moe, comm.size(), comm.rank(), seed);
+  });
+  CHECK(worst_status == 0);
+  const peerbus::moe::relay_size large{.experts = 64,
+                                       .top_k = 8,
+                                       .ranks = 16,
+                                       .groups = 4,
+                                       .max_tokens = 4096,
+                                       .row_bytes = 7168,
+                                       .output_bytes = 14336};
+  CHECK_FALSE(estimate_relay(large, {0, 0, 0}).pays());
 }
 
 TEST_CASE_TEMPLATE("automatic: a bad dispatch is refused on all ranks in either protocol", Group,

@@ -23,6 +23,7 @@
 #include <peerbus/core/log.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/core/this_machine.hpp>
 #include <peerbus/core/unique_fd.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
@@ -145,6 +146,15 @@ TEST_CASE("an exchange tells its protocol, stores and levels, with the reason") 
         .expect({"info: protocol: counts_first, as for 32 rows of 68 bytes to 2 ranks counts_first "
                  "takes 1600 ns and one_phase 32000 ns by option costs; ",
                  stores, "info: relay: one level", memory, rows});
+    costs.set_machine("another");
+    lines_of(comm, asked, moe::automatic_by_rank{})
+        .expect({peerbus::concat("info: costs measured on another machine: another, this is ",
+                                 peerbus::this_machine(), "\n"),
+                 "info: protocol: ", stores, "info: relay: one level", memory, rows});
+    costs.set_machine(peerbus::this_machine());
+    lines_of(comm, asked, moe::automatic_by_rank{})
+        .expect({peerbus::concat("info: costs measured on ", peerbus::this_machine(), "\n"),
+                 "info: protocol: ", stores, "info: relay: one level", memory, rows});
   });
   CHECK(worst_status == 0);
 }
@@ -188,6 +198,21 @@ TEST_CASE("a team tells its algorithms by size, with the reason") {
     lines_of_team({.algorithm = collective::algorithm::two_shots})
         .expect({"info: all_reduce: two_shots, as option algorithm is two_shots, wherever",
                  "info: all_gather: one_shot, as ", "info: reduce_scatter: ", "info: broadcast: "});
+    peerbus::cost_table costs;
+    costs.set("collective.loads.round_us", 1);
+    costs.set_machine("another");
+    const std::string origin =
+        peerbus::concat("info: costs measured on another machine: another, this is ",
+                        peerbus::this_machine(), "\n");
+    lines_of_team({.costs = costs})
+        .expect({origin, "info: all_reduce: ", "info: all_gather: one_shot, by option costs",
+                 "info: reduce_scatter: ", "info: broadcast: "});
+    // Not where those costs do not decide.
+    costs = peerbus::cost_table::parse("peerbus costs 1\ncollective.puts.round_us 1\n");
+    costs.set_machine("another");
+    lines_of_team({.costs = costs})
+        .expect({"info: all_reduce: ", "info: all_gather: one_shot, by the costs that the library",
+                 "info: reduce_scatter: ", "info: broadcast: "});
   });
   CHECK(worst_status == 0);
 }

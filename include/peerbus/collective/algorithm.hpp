@@ -224,8 +224,8 @@ inline constexpr std::array dividing_algorithms{algorithm::two_shots, algorithm:
                                                 algorithm::two_levels};
 
 /// Returns the cheapest of several algorithms for an operation, or `automatic` if none of them is
-/// possible. Of algorithms that cost the same, the first one is taken. `may_reorder` allows those
-/// that do not keep the order of ranks.
+/// possible. Of algorithms that cost the same, also nothing or more than a `double` holds, the
+/// first one is taken. `may_reorder` allows those that do not keep the order of ranks.
 [[nodiscard]] constexpr algorithm cheapest(std::span<const algorithm> candidates,
                                            choice_of operation, std::size_t bytes,
                                            const team_shape& shape, const access_costs& costs,
@@ -234,8 +234,10 @@ inline constexpr std::array dividing_algorithms{algorithm::two_shots, algorithm:
   double least = std::numeric_limits<double>::infinity();
   for (const algorithm by : candidates) {
     if (!may_reorder && !keeps_rank_order(by)) continue;
+    if (!is_possible(by, operation, shape) || slice_of(by, operation, shape) == 0) continue;
     const double cost = cost_us(by, operation, bytes, shape, costs);
-    if (cost >= least) continue;
+    // Costs beyond what a `double` holds are infinite, or no number where there are no bytes.
+    if (best != algorithm::automatic && !(cost < least)) continue;
     least = cost;
     best = by;
   }

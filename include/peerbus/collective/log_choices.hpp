@@ -8,9 +8,9 @@
 namespace peerbus::collective {
 
 /// Tells `sink` which algorithm `made` takes for each operation that has several, from which size
-/// on, and why. Sizes are bytes of a rank's input, or of its output for `reduce_scatter`. Not
-/// collective.
-/// Cost: allocates.
+/// on, and why, and before it where the costs that decide were measured, if they say so. Sizes are
+/// bytes of a rank's input, or of its output for `reduce_scatter`. Not collective.
+/// Cost: allocates, and may read a file of /proc.
 /// Throws: what `sink` throws.
 void log_choices(const team& made, log_sink sink);
 

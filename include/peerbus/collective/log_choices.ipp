@@ -9,7 +9,9 @@
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/detail/algorithm_choice.hpp>
 #include <peerbus/collective/log_choices.hpp>
+#include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/core/this_machine.hpp>
 
 namespace peerbus::collective {
 
@@ -57,6 +59,10 @@ PEERBUS_INLINE void log_choices(const team& made, log_sink sink) {
       {choice_of::reduce_scatter, "reduce_scatter"},
       {choice_of::broadcast, "broadcast"}};
   const std::string why = detail::describe_reason(made);
+  const team_options& options = made.options();
+  if (options.algorithm == algorithm::automatic && !options.costs.machine().empty() &&
+      detail::has_costs_of(options.costs, made.shape().access))
+    sink(log_level::info, describe_origin(options.costs, this_machine()));
   for (const auto& [operation, name] : operations)
     sink(log_level::info, peerbus::detail::concat(
                               name, ": ", detail::describe_algorithms(made, operation), ", ", why));

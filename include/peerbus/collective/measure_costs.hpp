@@ -34,13 +34,14 @@ struct measured_teams {
 /// Measures the costs of the teams' access. Collective.
 access_costs measure_access(const measured_teams& teams, const measure_options& options);
 
-/// Sets the costs of an access in a table.
+/// Sets the costs of an access in a table, as measured on this machine.
 void set_costs(cost_table& table, page_access access, const access_costs& costs);
 
 }  // namespace detail
 
 /// Returns `table` with the costs of this communicator's access, measured by all ranks, in place of
-/// those that it has. All ranks return the same costs. Collective, with equal options.
+/// those that it has. All ranks return the same costs, with the name of their own machine
+/// (`cost_table::machine`). `cost_table::file_text` is for files. Collective, with equal options.
 ///
 /// Each time is the median over the turns, of the slowest rank. T(x) is the time of `all_gather` of
 /// 8 bytes by algorithm x, and B a slice:

@@ -18,6 +18,7 @@
 #include <peerbus/core/copy.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/function_ref.hpp>
+#include <peerbus/core/this_machine.hpp>
 
 namespace peerbus::collective::detail {
 
@@ -103,9 +104,12 @@ PEERBUS_INLINE access_costs measure_access(const measured_teams& teams,
 }
 
 PEERBUS_INLINE void set_costs(cost_table& table, page_access access, const access_costs& costs) {
+  cost_table measured;
+  measured.set_machine(this_machine());
   // In steps of 0.0001, so that people can read the table.
   for (const named_cost& cost : named_costs)
-    table.set(cost_name{access, cost}.view(), std::round(costs.*cost.member * 1e4) / 1e4);
+    measured.set(cost_name{access, cost}.view(), std::round(costs.*cost.member * 1e4) / 1e4);
+  table.merge(measured);
 }
 
 }  // namespace peerbus::collective::detail

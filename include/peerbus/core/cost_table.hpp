@@ -16,7 +16,16 @@ namespace peerbus {
 ///
 /// Its text has the line `peerbus costs 1`, then a line `name value` for each cost. Names consist
 /// of lower-case letters, digits, `.` and `_`. Values are decimal numbers, finite and not negative.
-/// Lines that begin with `#`, and empty lines, are ignored.
+/// 0 is a cost, as measurements may find it: of what costs the same, also if all costs are 0, the
+/// first one that is possible is chosen. Lines that begin with `#`, and empty lines, are ignored,
+/// except for two before the line `peerbus costs 1`, which text by hand need not have:
+///
+/// - `# measured on: TEXT` names the machine, which matters to readers alone (`describe_origin`);
+/// - `# number of costs: N`. The text then has N costs and ends with an end of line, or is refused.
+///
+/// `file_text` has both lines. What it returns is refused wherever its end is cut off, and if whole
+/// lines are lost or added. A value that was changed is not found, nor that text without the line
+/// of the number has lost costs.
 ///
 /// Ranks must choose alike, so that objects that take a table compare its hash among the ranks when
 /// they are made. Tables are ordinary values, for the control path only: most calls allocate.
@@ -25,7 +34,8 @@ class cost_table {
   /// Makes an empty table.
   cost_table() = default;
   /// Reads a table from its text. `source` names the text in errors.
-  /// Throws: `error` invalid_argument with the number of the first line that is wrong.
+  /// Throws: `error` invalid_argument with the number of the first line that is wrong, and of the
+  /// last line if there are not as many costs as the text says.
   [[nodiscard]] static cost_table parse(std::string_view text, std::string_view source = "costs");
   /// Reads a table from a file.
   /// Throws: `error` system if the file cannot be read; invalid_argument if it has more than 64
@@ -35,8 +45,16 @@ class cost_table {
   /// Sets a cost, or replaces it.
   /// Throws: `error` invalid_argument for a name or value that the text could not hold.
   void set(std::string_view name, double value);
-  /// Sets all costs of `other`, and keeps the costs that `other` does not have.
+  /// Sets all costs of `other`, and keeps the costs that `other` does not have. If any are kept,
+  /// and the machines differ, `machine` then names both.
   void merge(const cost_table& other);
+  /// Names the machine on which the costs were measured, as `this_machine` does. Control characters
+  /// become `?`. Empty: none is named. Neither `text` nor `hash` depends on it.
+  void set_machine(std::string_view machine);
+  /// Returns the name of the machine, empty if none is named. It is valid until the table changes.
+  [[nodiscard]] std::string_view machine() const noexcept {
+    return {machine_.data(), machine_.size()};
+  }
   /// Returns a cost, or nothing if the table does not have it.
   [[nodiscard]] std::optional<double> find(std::string_view name) const noexcept;
   /// Returns whether the table has no costs.
@@ -44,7 +62,9 @@ class cost_table {
 
   /// Returns the text of the table, in the order of names. Equal tables have equal texts.
   [[nodiscard]] std::string text() const;
-  /// Returns a hash of the text: 64-bit FNV-1a. An empty table has the hash 0.
+  /// Returns the text for a file: `text`, after lines with the machine and the number of costs.
+  [[nodiscard]] std::string file_text() const;
+  /// Returns a hash of `text`: 64-bit FNV-1a. An empty table has the hash 0.
   [[nodiscard]] std::uint64_t hash() const;
 
  private:
@@ -55,7 +75,13 @@ class cost_table {
   [[nodiscard]] std::vector<entry>::const_iterator place_of(std::string_view name) const noexcept;
 
   std::vector<entry> entries_;  // In the order of names.
+  std::vector<char> machine_;   // No string, which clang++ 14 lets no constant `team_options` have.
 };
+
+/// Returns where the costs of a table were measured, for logs: "costs measured on A", or "costs
+/// measured on another machine: A, this is B". `here` is this machine, as `this_machine` names it.
+/// Empty if the table does not name a machine.
+std::string describe_origin(const cost_table& costs, std::string_view here);
 
 }  // namespace peerbus
 

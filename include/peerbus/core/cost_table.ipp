@@ -18,6 +18,8 @@ namespace peerbus {
 namespace detail {
 
 inline constexpr std::string_view cost_table_title = "peerbus costs 1";
+inline constexpr std::string_view costs_machine = "# measured on: ";
+inline constexpr std::string_view costs_number = "# number of costs: ";
 
 /// Returns whether a table may have a cost of this name.
 PEERBUS_INLINE bool names_a_cost(std::string_view name) noexcept {
@@ -26,8 +28,9 @@ PEERBUS_INLINE bool names_a_cost(std::string_view name) noexcept {
   return !name.empty();
 }
 
-PEERBUS_INLINE std::optional<double> read_cost(std::string_view text) noexcept {
-  double value = 0;
+template <class Number>
+std::optional<Number> read_number(std::string_view text) noexcept {
+  Number value = 0;
   const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool is_whole = problem == std::errc{} && rest == text.data() + text.size();
   return is_whole ? std::optional{value} : std::nullopt;
@@ -41,21 +44,48 @@ PEERBUS_INLINE std::string_view take_until(std::string_view& text, char last) no
   return taken;
 }
 
+/// Returns the names of two machines as one. No name is repeated.
+PEERBUS_INLINE std::string names_of_both(std::string_view one, std::string_view other) {
+  constexpr std::string_view unnamed = "an unnamed machine";
+  if (one == other) return std::string{one};
+  if (one.empty()) one = unnamed;
+  if (other.empty()) other = unnamed;
+  if (one.find(other) != std::string_view::npos) return std::string{one};
+  if (other.find(one) != std::string_view::npos) return std::string{other};
+  return concat(one, " and ", other);
+}
+
 }  // namespace detail
 
 PEERBUS_INLINE cost_table cost_table::parse(std::string_view text, std::string_view source) {
   using detail::concat;
   cost_table costs;
+  const bool has_end = text.ends_with('\n');
+  std::string_view line;
   std::size_t number = 0;
+  std::optional<std::size_t> expected;
+  std::size_t expected_at = 0;
   bool has_title = false;
+  const auto is_cut = [&] { return expected && text.empty() && !has_end; };
+  const auto fail = [&](std::string_view problem) {
+    const std::string cut = is_cut() ? concat(", where the text is cut off after ",
+                                              costs.entries_.size(), " of ", *expected, " costs")
+                                     : "";
+    throw error{errc::invalid_argument,
+                concat(source, ", line ", number, ": \"", line, "\" ", problem, cut)};
+  };
   while (!text.empty()) {
-    std::string_view line = detail::take_until(text, '\n');
+    line = detail::take_until(text, '\n');
     if (line.ends_with('\r')) line.remove_suffix(1);
     ++number;
-    const auto fail = [&](std::string_view problem) {
-      throw error{errc::invalid_argument,
-                  concat(source, ", line ", number, ": \"", line, "\" ", problem)};
-    };
+    if (!has_title && line.starts_with(detail::costs_machine))
+      costs.set_machine(line.substr(detail::costs_machine.size()));
+    if (!has_title && line.starts_with(detail::costs_number)) {
+      if (expected) fail("gives the number of costs a second time");
+      expected = detail::read_number<std::size_t>(line.substr(detail::costs_number.size()));
+      expected_at = number;
+      if (!expected) fail("gives no number of costs, expected a whole number");
+    }
     if (line.empty() || line.starts_with('#')) continue;
     if (!has_title && line != detail::cost_table_title)
       fail(concat("stands before the costs, expected \"", detail::cost_table_title, "\""));
@@ -65,7 +95,7 @@ PEERBUS_INLINE cost_table cost_table::parse(std::string_view text, std::string_v
     }
     std::string_view rest = line;
     const std::string_view name = detail::take_until(rest, ' ');
-    const std::optional<double> value = detail::read_cost(rest);
+    const std::optional<double> value = detail::read_number<double>(rest);
     if (!value) fail("is no cost, expected a name, a space and a number");
     if (costs.find(name)) fail("gives this cost a second time");
     try {
@@ -77,6 +107,10 @@ PEERBUS_INLINE cost_table cost_table::parse(std::string_view text, std::string_v
   if (!has_title)
     throw error{errc::invalid_argument, concat(source, " is empty, expected a line \"",
                                                detail::cost_table_title, "\" and the costs")};
+  if (is_cut()) fail("has no end of line");
+  if (expected && *expected != costs.entries_.size())
+    fail(concat("ends the text, whose number of costs is ", costs.entries_.size(), ", expected ",
+                *expected, " as line ", expected_at, " says, or no such line"));
   return costs;
 }
 
@@ -120,7 +154,19 @@ PEERBUS_INLINE void cost_table::set(std::string_view name, double value) {
 }
 
 PEERBUS_INLINE void cost_table::merge(const cost_table& other) {
+  const bool keeps_some = std::any_of(entries_.begin(), entries_.end(), [&](const entry& kept) {
+    return !other.find(kept.name).has_value();
+  });
+  if (!other.empty())
+    set_machine(keeps_some ? detail::names_of_both(machine(), other.machine())
+                           : std::string{other.machine()});
   for (const entry& cost : other.entries_) set(cost.name, cost.value);
+}
+
+PEERBUS_INLINE void cost_table::set_machine(std::string_view machine) {
+  machine_.assign(machine.begin(), machine.end());
+  for (char& c : machine_)
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
 }
 
 PEERBUS_INLINE std::vector<cost_table::entry>::const_iterator cost_table::place_of(
@@ -147,11 +193,24 @@ PEERBUS_INLINE std::string cost_table::text() const {
   return text;
 }
 
+PEERBUS_INLINE std::string cost_table::file_text() const {
+  const std::string measured_on =
+      machine_.empty() ? "" : detail::concat(detail::costs_machine, machine(), "\n");
+  return detail::concat(measured_on, detail::costs_number, entries_.size(), "\n", text());
+}
+
 PEERBUS_INLINE std::uint64_t cost_table::hash() const {
   if (empty()) return 0;
   detail::fnv_hash hash;
   hash.add_text(text());
   return hash.value();
+}
+
+PEERBUS_INLINE std::string describe_origin(const cost_table& costs, std::string_view here) {
+  const std::string_view machine = costs.machine();
+  if (machine.empty()) return {};
+  if (machine == here) return detail::concat("costs measured on ", machine);
+  return detail::concat("costs measured on another machine: ", machine, ", this is ", here);
 }
 
 }  // namespace peerbus

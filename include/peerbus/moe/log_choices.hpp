@@ -39,9 +39,9 @@ void log_exchange(const made_exchange& made, log_sink sink);
 }  // namespace detail
 
 /// Tells `sink` what `made`, an exchange over `comm`, has chosen: its protocol, its stores and its
-/// levels. `asked` is the configuration that its constructor was told; its spans are not read. Not
-/// collective.
-/// Cost: allocates, and reads small files of /sys.
+/// levels, and where the costs of `asked` were measured, if they say so. `asked` is the
+/// configuration that its constructor was told; its spans are not read. Not collective.
+/// Cost: allocates, and reads small files of /sys and /proc.
 /// Throws: what `sink` throws.
 template <transport Transport, token_codec Codec, row_layout Layout>
 void log_choices(communicator<Transport>& comm, const exchange<Transport, Codec, Layout>& made,

@@ -6,7 +6,9 @@
 #include <string_view>
 
 #include <peerbus/core/caches.hpp>
+#include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/core/this_machine.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 #include <peerbus/moe/log_choices.hpp>
 
@@ -61,6 +63,8 @@ inline std::string describe_levels(const relay_choice& chosen) {
 }
 
 PEERBUS_INLINE void log_exchange(const made_exchange& made, log_sink sink) {
+  if (made.asked.costs != nullptr && !made.asked.costs->machine().empty())
+    sink(log_level::info, describe_origin(*made.asked.costs, this_machine()));
   sink(log_level::info, describe_protocol(made));
   sink(log_level::info, describe_stores(made));
   sink(log_level::info, describe_levels(made.relay));

@@ -25,15 +25,14 @@ namespace peerbus::moe {
 /// The former name of an `exchange` that may relay, without output attachments where it does. It
 /// goes with version 0.2: set `exchange_config::relay` instead.
 template <partly_direct_transport Transport, token_codec Codec, row_layout Layout = compact>
-class [[deprecated("use exchange with exchange_config::relay")]] two_level_exchange
-    : public exchange<Transport, Codec, Layout> {
+class two_level_exchange : public exchange<Transport, Codec, Layout> {
   using base = exchange<Transport, Codec, Layout>;
 
  public:
   /// Makes an exchange whose `config.relay` is `choice`. Contract as the constructor of `exchange`.
-  two_level_exchange(communicator<Transport>& comm, const exchange_config& config,
-                     moe::relay choice, Codec codec = {}, Layout layout = {},
-                     std::optional<deadline> until = std::nullopt)
+  [[deprecated("use exchange with exchange_config::relay")]] two_level_exchange(
+      communicator<Transport>& comm, const exchange_config& config, moe::relay choice,
+      Codec codec = {}, Layout layout = {}, std::optional<deadline> until = std::nullopt)
       : base{comm,
              agreed(comm, config, choice, until.value_or(comm.default_deadline())),
              codec,

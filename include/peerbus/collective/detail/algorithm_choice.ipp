@@ -46,8 +46,10 @@ PEERBUS_INLINE std::uint64_t algorithm_choice::close_sizes(const team_shape& sha
     const auto cost = [&](algorithm by) noexcept {
       return cost_us(by, choice_of::all_reduce, std::size_t{1} << log2, shape, costs);
     };
-    const double ratio = cost(algorithm::one_shot) / cost(algorithm::two_shots);
-    if (ratio < most_ratio && ratio > 1 / most_ratio) close |= std::uint64_t{1} << log2;
+    // Not their ratio, as costs may be 0.
+    const double one = cost(algorithm::one_shot);
+    const double two = cost(algorithm::two_shots);
+    if (one < most_ratio * two && two < most_ratio * one) close |= std::uint64_t{1} << log2;
   }
   return close;
 }
