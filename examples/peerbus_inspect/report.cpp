@@ -248,7 +248,7 @@ std::string report_json(const std::vector<group_view>& groups,
     json elsewhere = json::array();
     for (const auto& [host, is_here, hidden] : hidden_by_host(group))
       if (!is_here)
-        elsewhere.push_back({{"host", host.empty() ? json{} : json{host}}, {"ranks", hidden}});
+        elsewhere.push_back({{"host", host.empty() ? json() : json(host)}, {"ranks", hidden}});
     all.push_back({{"size", group.size},
                    {"answer", answer_text(group)},
                    {"finding", findings[static_cast<std::size_t>(group.answer.found)]},

@@ -210,20 +210,25 @@ TEST_CASE("plans that a seed makes up") {
 }
 
 TEST_CASE("a plan that names nobody, or unknown ranks") {
-  const std::pair<const char*, const char*> wrong[]{
-      {"[[0, 1], []]", "phase 2: expected a rank that stays"},
-      {"[[0, 1], [-1]]", "phase 2: expected a rank that stays"},
-      {"[[0, 99]]", "phase 1: expected rank 99 less than"},
-      {"[[0, 0]]", "phase 1: expected rank 0 once"},
-      {"[[0], 1]", "phase 2: expected a list of ranks"},
+  struct wrong_plan {
+    std::string text;
+    const char* why;
+  };
+  const wrong_plan wrong[]{
+      {"[[0, 1], []]", "expected: phase 2: a rank that stays"},
+      {"[[0, 1], [-1]]", "expected: phase 2: a rank that stays"},
+      {"[[0, 99]]", "expected: phase 1: rank 99 less than"},
+      {"[[0, 0]]", "expected: phase 1: rank 0 once"},
+      {"[[0], 1]", "expected: phase 2: a list of ranks"},
       {R"([{"evicted": [1]}])", "ranks"},
-      {R"([[0, 1], {"ranks": [0, 1], "evicted": [1]}])", "phase 2: expected rank 1 once"},
-      {R"([[0], {"ranks": [0], "evicted": [1]}])", "phase 2: expected evicted of the phase before"},
+      {R"([[0, 1], {"ranks": [0, 1], "evicted": [1]}])", "expected: phase 2: rank 1 once"},
+      {R"([[0], {"ranks": [0], "evicted": [1]}])",
+       "expected: phase 2: evicted of the phase before"},
       {R"([[0, 1], {"ranks": [0], "killed_in_agreement": [1]}])",
-       "phase 2: expected a rank that is killed"}};
-  for (const auto& [text, why] : wrong) {
-    CAPTURE(text);
-    CHECK_THROWS_WITH(read_plan(nlohmann::json::parse(text)), doctest::Contains{why});
+       "expected: phase 2: a rank that is killed"}};
+  for (const wrong_plan& one : wrong) {
+    CAPTURE(one.text);
+    CHECK_THROWS_WITH(read_plan(nlohmann::json::parse(one.text)), doctest::Contains{one.why});
   }
 }
 
