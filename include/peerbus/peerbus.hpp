@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-/// Includes everything for a program that starts its own ranks. The rest has headers of its own, so
-/// that other programs need not parse it: collective operations over arrays
-/// (<peerbus/collective.hpp>), ranks that a launcher starts (<peerbus/bootstrap/environment.hpp>),
-/// two transports at once and transports chosen at run time (<peerbus/transport/planes.hpp>,
-/// any_transport.hpp, which programs that link peerbus::compiled have in any case), the names of
-/// other libraries (<peerbus/compat/...>), and headers that need a library
-/// (<peerbus/bootstrap/tcp.hpp>, verbs, fabric, topology).
+/// Includes everything for a program that starts its own ranks. Other parts have headers of their
+/// own, so that programs that do not use them need not parse them: collective operations over
+/// arrays (<peerbus/collective.hpp>), ranks that a launcher starts
+/// (<peerbus/bootstrap/environment.hpp>), two transports at once (<peerbus/transport/planes.hpp>),
+/// transports chosen at run time (any_transport.hpp, always included in programs that link
+/// peerbus::compiled), the names of other libraries (<peerbus/compat/...>), and headers that need a
+/// library (<peerbus/bootstrap/tcp.hpp>, verbs, fabric, topology).
 
 #include <peerbus/bootstrap/local.hpp>            // IWYU pragma: export
 #include <peerbus/bootstrap/threads.hpp>          // IWYU pragma: export

@@ -10,8 +10,8 @@
 
 namespace peerbus {
 
-/// Until 1.0.0 a new `minor` may break source; all ranks of a group must be built from the same
-/// version, as the layout of shared memory is not promised to last.
+/// The version of the library. Before 1.0.0, a new `minor_part` may break source. All ranks of a
+/// group must be built from the same version, because the layout of shared memory may change.
 struct version_number {
   int major_part;  ///< PEERBUS_VERSION_MAJOR
   int minor_part;  ///< PEERBUS_VERSION_MINOR

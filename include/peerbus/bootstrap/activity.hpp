@@ -18,16 +18,16 @@
 
 namespace peerbus {
 
-/// An operation in which the ranks of a group wait for each other. All layers have their names
-/// here, because ranks tell each other by these numbers what they do.
+/// An operation in which the ranks of a group wait for each other. The operations of all layers are
+/// listed here, because ranks tell each other by these numbers in which operation they wait.
 enum class group_operation : std::uint8_t {
   none,              ///< no operation yet
   allgather,         ///< `bootstrap::allgather`, by which ranks meet and agree
   barrier,           ///< `communicator::barrier`
-  view_change,       ///< `communicator::continue_without_the_dead`; the number is the view's
-  view_gather,       ///< `rank_group::gather_in_view`; the number is the view's
+  view_change,       ///< `communicator::continue_without_the_dead`; the number is that of the view
+  view_gather,       ///< `rank_group::gather_in_view`; the number is that of the view
   signal,            ///< `window::await`; the number is the expected value
-  call_agreement,    ///< DeepEP's calls, whose ranks compare arguments
+  call_agreement,    ///< the calls of DeepEP, whose ranks compare arguments
   dispatch,          ///< `moe::exchange::dispatch`
   combine,           ///< `moe::exchange::combine`; the number is that of the dispatch
   batch_send_recv,   ///< `collective::batch_send_recv`; the number is that of the call
@@ -50,17 +50,19 @@ enum class group_operation : std::uint8_t {
 /// The part of an operation in which a rank waits.
 enum class operation_phase : std::uint8_t {
   whole,    ///< the operation has no parts
-  counts,   ///< ranks tell each other how many rows come
+  counts,   ///< ranks tell each other the numbers of rows
   rows,     ///< rows travel to the experts
   outputs,  ///< outputs travel home
   weights,  ///< late weights travel to the experts
 };
 
-/// A wait of a rank for other ranks: in which operation, which one of these, and in which phase.
+/// A wait of a rank for other ranks: the kind of the operation, its number and its phase.
 struct group_wait {
-  group_operation operation = group_operation::none;  ///< in which it waits
-  operation_phase phase = operation_phase::whole;     ///< in which part of that
-  std::uint64_t number = 0;                           ///< modulo 2^47; 0 if it has none
+  group_operation operation = group_operation::none;  ///< the operation in which the rank waits
+  operation_phase phase = operation_phase::whole;     ///< the part of the operation in which the
+                                                      ///< rank waits
+  std::uint64_t number = 0;                           ///< the number of the operation, modulo 2^47;
+                                                      ///< 0 if it has none
 
   friend bool operator==(const group_wait&, const group_wait&) = default;
 };
@@ -71,45 +73,46 @@ struct group_wait {
 [[nodiscard]] const char* name_of(operation_phase phase) noexcept;
 ///@}
 
-/// The latest wait of a rank for others, as others see it.
+/// The latest wait of a rank for others, as other ranks see it.
 struct activity {
   group_wait wait;                 ///< the latest wait that it began
-  bool is_over = false;            ///< whether what it waited for has come
-  std::chrono::nanoseconds since;  ///< how long ago the wait began
-  std::chrono::nanoseconds heard;  ///< how long ago the rank was last heard
+  bool is_over = false;            ///< whether the wait has ended because the awaited data or
+                                   ///< signal came
+  std::chrono::nanoseconds since;  ///< the time since the wait began
+  std::chrono::nanoseconds heard;  ///< the time since the rank was last heard
 };
 
-/// Returns "waiting for rows of dispatch 17", "done with barrier 4" or the like.
+/// Returns words such as "waiting for rows of dispatch 17" or "done with barrier 4".
 [[nodiscard]] std::string describe(const activity& seen);
 
 namespace detail {
 
-/// The place where one rank writes what it does, in memory that others read when they ask for it.
-/// Nothing is computed from it but what errors, `health` and an `observed_group` say. All-zero
-/// bytes say that no process has become the rank yet.
+/// The waits of one rank, which it writes to memory that others read on demand. They only use it
+/// for errors, `health` and an `observed_group`. All-zero bytes mean that no process has become the
+/// rank yet.
 ///
-/// Times are those of CLOCK_MONOTONIC_COARSE, which all processes of a host share and which takes
-/// a third of the time of an exact clock to read. They are exact to a few milliseconds.
+/// Times are those of CLOCK_MONOTONIC_COARSE, which all processes of a host share. Reading it takes
+/// a third of the time of an exact clock. Times are exact to a few milliseconds.
 ///
 /// Threads: any number. If several threads of a rank wait at once, the latest wait is seen.
 class alignas(cache_line_bytes) activity_line {
  public:
   /// A time of the clock, in nanoseconds.
   using ticks = std::int64_t;
-  /// Whether a wait goes on, in the word of it.
+  /// The bit in the word of a wait that is set while the wait goes on.
   static constexpr std::uint64_t waits_bit = 1;
 
   /// A wait that `begin` has recorded.
   struct begun {
-    std::uint64_t word = 0;  ///< as `end` stores it
-    ticks since = 0;         ///< when the wait began; 0 before the first one
+    std::uint64_t word = 0;  ///< the word that `end` stores
+    ticks since = 0;         ///< the time at which the wait began; 0 before the first wait
   };
 
   /// A process that `claim` has recorded.
   struct claimed {
     pid_t process = 0;  ///< 0 if no process has become the rank yet
-    /// When it did, in nanoseconds of CLOCK_BOOTTIME, from which the kernel counts the starts of
-    /// processes.
+    /// The time at which the process became the rank, in nanoseconds of CLOCK_BOOTTIME, by which
+    /// the kernel also states the starts of processes.
     ticks since = 0;
   };
 
@@ -125,30 +128,30 @@ class alignas(cache_line_bytes) activity_line {
     latest_.store(made.word | waits_bit, std::memory_order_relaxed);
     return made;
   }
-  /// Records that what the rank waited for has come.
+  /// Records that `wait` has ended because the awaited data or signal came.
   /// Cost: one store.
   void end(const begun& wait) noexcept { latest_.store(wait.word, std::memory_order_relaxed); }
-  /// Records that the rank lives. For waits that go on.
+  /// Records that the rank lives. Called while a wait goes on.
   /// Cost: a store and a clock read.
   void beat() noexcept { heard_.store(now(), std::memory_order_relaxed); }
 
-  /// A wait, as one host tells another of it.
+  /// A wait in the form in which one host tells it to another.
   struct notice {
-    std::uint64_t word = 0;  ///< the wait, and whether it goes on; 0: none
-    ticks age = 0;           ///< how long ago it began
+    std::uint64_t word = 0;  ///< the word of the wait, with `waits_bit`; 0 if there is no wait
+    ticks age = 0;           ///< the time since the wait began
 
-    /// Returns the same wait when it is over.
+    /// Returns this wait with the state that it has ended.
     [[nodiscard]] notice ended() const noexcept { return {word & ~waits_bit, age}; }
   };
-  /// Returns the wait that goes on, if one does.
+  /// Returns the wait that goes on. Its word is 0 if no wait goes on.
   [[nodiscard]] notice tell() const noexcept;
-  /// Records what the rank has told from another host, where clocks are others.
+  /// Records a wait that the rank has told from another host, whose clock differs.
   void hear(const notice& heard) noexcept;
 
-  /// Returns what the rank was last seen doing; nothing if it has not waited yet.
+  /// Returns the latest wait of the rank, or nothing if it has not waited yet.
   [[nodiscard]] std::optional<activity> read() const noexcept;
 
-  /// Returns the wait that `begin` has encoded as `begun::word`.
+  /// Returns the wait that `begin` encoded in `begun::word`.
   [[nodiscard]] static constexpr group_wait decode(std::uint64_t word) noexcept {
     return {static_cast<group_operation>(word >> 1U & 0xffU),
             static_cast<operation_phase>(word >> 9U & 0xffU), word >> 17U};
@@ -161,7 +164,7 @@ class alignas(cache_line_bytes) activity_line {
     return {process, claimed_.load(std::memory_order_relaxed)};
   }
 
-  /// Returns the time now.
+  /// Returns the present time.
   [[nodiscard]] static ticks now() noexcept {
     if (const auto* const simulated = clock_of_thread)
       return std::chrono::nanoseconds{simulated->glance().time_since_epoch()}.count();
@@ -171,22 +174,23 @@ class alignas(cache_line_bytes) activity_line {
   }
 
  private:
-  /// From the lowest bit on: whether it waits, 8 bits each of operation and phase, the number.
+  /// Encodes a wait. The lowest bit is `waits_bit`, here 0. Then come 8 bits of the operation, 8
+  /// bits of the phase, and the number.
   [[nodiscard]] static constexpr std::uint64_t encode(const group_wait& wait) noexcept {
     return static_cast<std::uint64_t>(wait.operation) << 1U |
            static_cast<std::uint64_t>(wait.phase) << 9U | wait.number << 17U;
   }
 
   std::atomic<std::uint64_t> latest_{0};  ///< the latest wait
-  std::atomic<ticks> since_{0};           ///< when it began
-  std::atomic<ticks> heard_{0};           ///< when the rank was last heard in a wait that went on
-  std::atomic<ticks> claimed_{0};         ///< when `process_` became the rank
+  std::atomic<ticks> since_{0};           ///< the time at which the latest wait began
+  std::atomic<ticks> heard_{0};           ///< the time at which the rank was last heard in a wait
+  std::atomic<ticks> claimed_{0};         ///< the time at which `process_` became the rank
   std::atomic<pid_t> process_{0};         ///< the process of the rank
 };
 
 static_assert(sizeof(activity_line) == cache_line_bytes);
 
-/// Returns how long ago a wait began, such as "1.5 s", for messages.
+/// Returns the time since a wait began in words, such as "1.5 s", for messages.
 [[nodiscard]] std::string describe_elapsed(const activity_line::begun& wait);
 
 }  // namespace detail

@@ -45,7 +45,7 @@ struct declared {
 /// part passes its error as `objection`. All ranks then throw an error that names this rank and its
 /// reason, so that no rank waits in vain.
 /// Cost: one allgather. A contribution has 4 bytes more than `own_part`.
-/// Throws: `agreed_error` with the code of the objection (of the lowest rank that has one), or as
+/// Throws: `agreed_error` with the code of the objection of the lowest rank that has one; or as
 /// `bootstrap::allgather`.
 std::vector<bootstrap::contribution> gather_or_refuse(bootstrap& boot, std::string_view doing,
                                                       bootstrap::contribution own_part,
@@ -62,21 +62,23 @@ void agree(bootstrap& boot, std::string_view doing, std::span<const declared> va
 namespace detail {
 
 /// Returns the exception in flight as the error by which a rank refuses a collective. `what` names
-/// what the step that threw was to make.
+/// the object that the failed step was to make.
 error objection_in_flight(std::string_view what);
 
-/// Appends `count` bytes from `source`, which may be null if there are none. Takes any memory, so
-/// that callers need no span of their type, which every user's compiler would have to instantiate.
+/// Appends `count` bytes from `source`. If `count` is 0, `source` may be null. Takes any memory, so
+/// that callers need no span of their type, which the compiler of every user would have to
+/// instantiate.
 void append_bytes(std::vector<std::byte>& out, const void* source, std::size_t count);
 
 }  // namespace detail
 
-/// Calls `step()`. Returns the error by which this rank refuses the next collective because the
-/// step threw: an `error` as it is, `std::bad_alloc` as out_of_memory with "no memory for " and
-/// `what`, any other `std::exception` as system with its text. Empty if the step returned.
+/// Calls `step()`. If the step throws, returns the error by which this rank refuses the next
+/// collective: an `error` as it is, `std::bad_alloc` as out_of_memory with "no memory for " and
+/// `what`, any other `std::exception` as system with its text. If the step returns, the result is
+/// empty.
 ///
-/// The step is local. It may be a collective of other ranks than those of the next collective,
-/// whose errors only they have agreed on.
+/// The step is local. It may also be a collective of other ranks than those of the next collective,
+/// because only those ranks have agreed on its errors.
 template <class Step>
 [[nodiscard]] std::optional<error> objection_of(std::string_view what, Step&& step) {
   try {
@@ -87,10 +89,11 @@ template <class Step>
   }
 }
 
-/// Calls `step()`, a collective of the ranks of the next collective. Returns an error as
-/// `objection_of` does, unless the ranks are out of step.
-/// Throws: any `error` of `step()` that is no `agreed_error`, as a rank is then late or gone, and
-/// no further collective can agree on it.
+/// Calls `step()`, a collective of the ranks of the next collective. If the step throws an
+/// `agreed_error` or another `std::exception` that is no `error`, returns the error as
+/// `objection_of` does.
+/// Throws: any `error` of `step()` that is no `agreed_error`. A rank is then late or gone, and no
+/// further collective can agree on the error.
 template <class Step>
 [[nodiscard]] std::optional<error> objection_of_collective(std::string_view what, Step&& step) {
   try {
@@ -105,9 +108,9 @@ template <class Step>
   }
 }
 
-/// Collective: calls `make()`, which is local as the step of `objection_of` is, on every rank.
-/// Returns this rank's result once all ranks have one. If a rank has none, no rank keeps its own.
-/// `what` names the result in errors.
+/// Collective: calls `make()` on every rank. `make` is local, as the step of `objection_of`.
+/// Returns this rank's result once all ranks have a result. If a rank has none, no rank keeps its
+/// own. `what` names the result in errors.
 /// Cost: one allgather.
 /// Throws, on all ranks: `agreed_error` with the objection of the lowest rank that has one; or as
 /// `bootstrap::allgather`.
@@ -120,8 +123,9 @@ template <class Make>
   return std::move(*made);
 }
 
-/// Does as `on_all_ranks`, but for a `make()` that is itself a collective of the ranks of `boot`.
-/// All ranks also learn of what only one rank meets after it, such as a lack of memory.
+/// Does as `on_all_ranks`, for a `make()` that is itself a collective of the ranks of `boot`. If
+/// only one rank fails after that collective, for example for lack of memory, all ranks learn of
+/// it.
 /// Throws, on all ranks: as `on_all_ranks`.
 /// Throws, on this rank: as `objection_of_collective`.
 template <class Make>

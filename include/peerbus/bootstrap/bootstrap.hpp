@@ -44,14 +44,14 @@ enum class address_space {
 /// Threads: one call at a time per rank.
 class bootstrap {
  public:
-  /// The limit of `contribution::bytes`.
+  /// The largest size of `contribution::bytes`.
   static constexpr std::size_t max_contribution_bytes = std::size_t{64} << 20;
 
   /// The data that one rank gives to all ranks: bytes, and optionally a file descriptor or an
   /// object.
   struct contribution {
     std::vector<std::byte> bytes;  ///< may be empty
-    unique_fd fd;                  ///< empty if there is none to pass
+    unique_fd fd;                  ///< empty if no descriptor is passed
     /// Arrives only on ranks that share the giver's address space. Other ranks receive null.
     std::shared_ptr<const void> object = nullptr;
   };
@@ -68,11 +68,11 @@ class bootstrap {
   /// ranks outside of it, because they use the same cores.
   [[nodiscard]] std::size_t ranks_here() const noexcept { return ranks_here_; }
   /// Returns the number of cores on which the ranks of this host may run, all ranks together.
-  /// `usable_cores()` counts the caller's cores only, so that a rank which is pinned to one core
-  /// would take the host for crowded.
+  /// `usable_cores()` only counts the cores of the caller, so that a rank which is pinned to one
+  /// core would find the host crowded.
   [[nodiscard]] std::size_t cores_here() const noexcept { return cores_here_; }
-  /// Returns whether this host has more ranks than cores, so that each wait may take a turn of
-  /// several ranks. All ranks that are near each other get the same answer.
+  /// Returns whether this host has more ranks than cores, so that other ranks may need the core of
+  /// a rank that waits. All ranks that are near each other get the same answer.
   [[nodiscard]] bool shares_cores() const noexcept { return ranks_here_ > cores_here_; }
   /// Returns the ranks that can pass file descriptors to the caller and so share memory with it, in
   /// ascending order and including the caller. These ranks have the same kernel, network namespace
@@ -94,41 +94,46 @@ class bootstrap {
     return rendezvous_address_;
   }
   /// Returns whether a `contribution` may hold a descriptor. Ranks that met over TCP cannot pass
-  /// any, even on one host, but their `subgroup(near_ranks())` can. The same on all ranks.
+  /// descriptors, even on one host, but their `subgroup(near_ranks())` can. The result is the same
+  /// on all ranks.
   [[nodiscard]] virtual bool passes_descriptors() const noexcept { return true; }
   /// Returns whether the ranks share an address space, as threads of one process do.
   [[nodiscard]] virtual address_space addresses() const noexcept = 0;
-  /// Returns the states of the ranks. The membership may outlive the bootstrap.
+  /// Returns the membership, which has the states of the ranks. It may outlive the bootstrap.
   [[nodiscard]] const std::shared_ptr<membership>& members() const noexcept { return members_; }
-  /// Returns whether `allgather` works among the ranks that are left once others are gone, by
-  /// `go_on`. Bootstraps of processes that met on one host do that, and those of threads.
+  /// Returns whether, once ranks are gone, `go_on` makes `allgather` work among the ranks that are
+  /// left. It does for processes that met on one host and for threads.
   [[nodiscard]] virtual bool can_go_on() const noexcept { return false; }
-  /// Makes later calls of `allgather` ones of `ranks`, ascending and the caller among them, which
-  /// know that the other ranks are gone. Their contributions are then empty. `meet` makes a
-  /// bootstrap of those ranks, numbered anew, when the next allgather needs it. Does nothing if the
-  /// same ranks have met already. All of `ranks` call it, before their next allgather.
+  /// Makes later calls of `allgather` calls of `ranks` only. `ranks` are ascending, include the
+  /// caller, and know that the other ranks are gone, whose contributions are then empty. `meet`
+  /// makes a bootstrap of `ranks`, numbered anew, when the next allgather needs it. Does nothing if
+  /// the same ranks have met already. All of `ranks` must call it before their next allgather.
   /// Throws: `error` unsupported unless `can_go_on`.
   void go_on(std::vector<rank_id> ranks,
              std::function<std::unique_ptr<bootstrap>(deadline until)> meet);
-  /// Returns the messages between the ranks, by which communicators agree who goes on where ranks
-  /// share no memory. Null if there are none. The same on all ranks.
+  /// Returns the messages between the ranks, or null if there are none. If ranks share no memory,
+  /// communicators use them to agree on the ranks that go on. The result is null on all ranks or on
+  /// none.
   [[nodiscard]] virtual std::shared_ptr<bulletin> messages() const noexcept { return nullptr; }
-  /// Returns what each of some ranks gives, equally many bytes up to 1 024, in their order.
+  /// A function that exchanges bytes among some ranks. `own` has up to 1 024 bytes, and the same
+  /// number on each rank. It returns the bytes of all these ranks, in their order.
   using sharing = std::function<std::vector<std::byte>(std::span<const std::byte> own)>;
-  /// Makes a bootstrap of `ranks`, in their order, of which the caller is `member`, without the
-  /// others of this group and without its `allgather`. Collective among `ranks`, whose `share`
-  /// carries where they meet. Null if this bootstrap has no way of its own to do that.
+  /// Makes a bootstrap of `ranks`, in their order, in which the caller is `member`. Uses neither
+  /// the other ranks of this group nor its `allgather`. Collective among `ranks`. `share` carries
+  /// the place where they meet. Returns null if this bootstrap has no way of its own to meet.
   /// Throws: `error` as `share`, and as the constructor of the bootstrap.
   [[nodiscard]] virtual PEERBUS_INLINE std::unique_ptr<bootstrap> meet_again(
       const std::vector<rank_id>& ranks, rank_id member, const sharing& share, deadline until);
-  /// Returns the way in which processes come to this group whose bootstrap has one of its own, or
-  /// null if they come as to a group of one host. `place` names where they call.
+  /// Returns the way in which processes join this group. Null if the bootstrap has no way of its
+  /// own, so that processes join as they join a group of one host. `place` names the place that
+  /// they call.
   [[nodiscard]] virtual PEERBUS_INLINE std::shared_ptr<detail::admission_place>
   make_admission_place(const launch_settings& place) const;
   ///@{
-  /// The slots of a group that processes can join (communicator/admission.hpp), of which there are
-  /// `capacity()`. Each rank has a slot of its own, and ranks are in the order of their slots.
-  /// Where ranks are numbered anew when others have come or gone, they keep their slots.
+  /// Returns the number of slots, or the slot of a rank, in a group that processes can join
+  /// (communicator/admission.hpp). Each rank has its own slot, and ranks are in the order of their
+  /// slots. Ranks keep their slots if they are numbered anew because other ranks have come or gone.
+  /// In another group, slots are the same as ranks.
   [[nodiscard]] std::size_t capacity() const noexcept {
     return slots_.empty() ? size() : capacity_;
   }
@@ -136,8 +141,8 @@ class bootstrap {
     return slots_.empty() ? rank : slots_[rank.index()];
   }
   ///@}
-  /// Sets `slot(rank)` of each rank, ascending, and `capacity()`, which they are below. For what
-  /// makes a group. All ranks set the same.
+  /// Sets `capacity()` and the `slot(rank)` of each rank. `slots` are ascending and below
+  /// `capacity`. Called by code that makes a group, with the same arguments on all ranks.
   void set_slots(std::vector<rank_id> slots, std::size_t capacity) noexcept {
     slots_ = std::move(slots);
     capacity_ = capacity;
@@ -206,12 +211,12 @@ class bootstrap {
 
  protected:
   bootstrap() = default;
-  /// Sets what `members` returns. Before that, `rank` and `size` must not be called.
+  /// Sets the result of `members`. Until it is set, `rank` and `size` must not be called.
   void set_members(std::shared_ptr<membership> members) { members_ = std::move(members); }
-  /// Sets what `near_ranks`, `ranks_here` and `cores_here` return.
+  /// Sets the results of `near_ranks`, `ranks_here` and `cores_here`.
   void set_neighbours(std::vector<rank_id> near_ranks, std::size_t ranks_here,
                       std::size_t cores_here) noexcept;
-  /// Sets what `rendezvous_address` returns.
+  /// Sets the result of `rendezvous_address`.
   void set_rendezvous_address(std::string address) noexcept {
     rendezvous_address_ = std::move(address);
   }
@@ -220,17 +225,19 @@ class bootstrap {
       std::string address) noexcept {
     set_rendezvous_address(std::move(address));
   }
-  /// Sets what `idle` returns, for a bootstrap whose `allgather` is that of another one.
+  /// Sets the result of `idle`. Used by a bootstrap that calls the `allgather` of another
+  /// bootstrap.
   void set_idle(std::shared_ptr<idle_work> work) noexcept { idle_ = std::move(work); }
   /// Returns whether `go_on` was called, so that `allgather` is `allgather_of_the_rest`.
   [[nodiscard]] bool has_gone_on() const noexcept { return !rest_.empty(); }
-  /// Does as `allgather`, among the ranks of `go_on`.
+  /// Does as `allgather`, among the ranks of `go_on`. Throws as `allgather`, and as `meet` of
+  /// `go_on`.
   [[nodiscard]] std::vector<contribution> allgather_of_the_rest(contribution own_part,
                                                                 deadline until,
                                                                 std::string_view doing);
-  /// Makes `allgather_of_the_rest` that of `met`, whose rank i is rank `ranks[i]` here.
+  /// Lets `allgather_of_the_rest` use the bootstrap `met`. Rank i of `met` is rank `ranks[i]` here.
   void go_on_with(std::vector<rank_id> ranks, std::unique_ptr<bootstrap> met) noexcept;
-  /// Returns the subgroup `ranks`, as `make_subgroup` does, of the ranks of `go_on`.
+  /// Makes the subgroup `ranks` of the ranks of `go_on`, as `make_subgroup` does.
   [[nodiscard]] std::unique_ptr<bootstrap> subgroup_of_the_rest(const std::vector<rank_id>& ranks,
                                                                 deadline until);
   /// Calls `set_neighbours` for a group whose ranks are all near each other.
@@ -238,18 +245,18 @@ class bootstrap {
 
  private:
   /// Makes the caller's subgroup, in which the caller is `member`. The lists of all ranks have been
-  /// checked before.
+  /// checked.
   [[nodiscard]] virtual std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks,
                                                                  rank_id member,
                                                                  deadline until) = 0;
 
-  /// Makes the bootstrap of `ranks`, of which the caller is `member`, for `go_on`, which was given
-  /// `meet`.
+  /// Makes the bootstrap of `ranks`, in which the caller is `member`, for `go_on`. `meet` is the
+  /// function that `go_on` was given.
   [[nodiscard]] virtual PEERBUS_INLINE std::unique_ptr<bootstrap> make_rest(
       const std::vector<rank_id>& ranks, rank_id member,
       const std::function<std::unique_ptr<bootstrap>(deadline until)>& meet, deadline until);
 
-  /// Returns the bootstrap of the ranks of `go_on`.
+  /// Returns the bootstrap of the ranks of `go_on`. Makes it if there is none yet.
   [[nodiscard]] bootstrap& of_the_rest(deadline until);
 
   std::shared_ptr<membership> members_;
@@ -259,9 +266,9 @@ class bootstrap {
   std::vector<rank_id> near_ranks_;
   std::string rendezvous_address_;
   std::vector<rank_id> parent_ranks_;  ///< by rank; empty unless this is a subgroup
-  std::vector<rank_id> slots_;         ///< by rank; empty if they are the ranks
+  std::vector<rank_id> slots_;         ///< by rank; empty if slots are the same as ranks
   std::size_t capacity_ = 0;
-  std::vector<rank_id> rest_;  ///< those of `go_on`; empty before
+  std::vector<rank_id> rest_;  ///< the ranks of `go_on`; empty before
   std::function<std::unique_ptr<bootstrap>(deadline)> meet_rest_;
   std::unique_ptr<bootstrap> of_the_rest_;  ///< made by `make_rest` when it is needed
 };

@@ -10,14 +10,15 @@
 
 namespace peerbus {
 
-/// The build of a rank, as ranks compare it when they meet. Only ranks with equal builds work
-/// together. A default one is the build of the caller.
+/// The build of a rank, which ranks compare when they meet. Only ranks with equal builds work
+/// together. A default-constructed one is the build of the caller.
 struct build_version {
   /// The number of the protocol by which ranks of this build meet.
   static constexpr std::uint32_t expected_protocol = 4;
 
   std::uint32_t protocol = expected_protocol;  ///< the number of the protocol
-  /// The version of the library: the major part from bit 20, the minor one from bit 10, the patch.
+  /// The version of the library: the major part from bit 20 on, the minor part from bit 10 on, the
+  /// patch from bit 0 on.
   std::uint32_t library =
       PEERBUS_VERSION_MAJOR << 20 | PEERBUS_VERSION_MINOR << 10 | PEERBUS_VERSION_PATCH;
   /// The byte order of the host, in which ranks exchange all later numbers without conversion.

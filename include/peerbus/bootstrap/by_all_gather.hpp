@@ -16,14 +16,15 @@
 
 namespace peerbus {
 
-/// Collective: makes a bootstrap of `size` processes that something else connects already, such as
-/// MPI, a store or an engine's own group. `mpi_bootstrap` is this for MPI.
+/// Collective: makes a bootstrap of `size` processes that are already connected in another way,
+/// such as by MPI, a store or an engine's own group. `mpi_bootstrap` does this for MPI.
 ///
-/// `all_gather(own)` gives the bytes of each rank, equally many, to all ranks, and returns those of
-/// all, by rank. It is called twice, by this thread, and not kept. It ends by itself if a rank does
-/// not come. It carries the names of the hosts, the rendezvous place, a random secret and a random
-/// number of the job. If all ranks are on one host, they meet as those of `environment_bootstrap`
-/// do, so that `unified_bus` works. Otherwise `over_network(settings, until)` makes the bootstrap:
+/// `all_gather(own)` gives the bytes of each rank, the same number on each, to all ranks, and
+/// returns the bytes of all ranks, by rank. It is called twice, by this thread, and not kept. It
+/// must end by itself if a rank does not come. It carries the names of the hosts, the rendezvous
+/// place, a random secret and a random number of the job. If all ranks are on one host, they meet
+/// as those of `environment_bootstrap` do, so that `unified_bus` works. Otherwise
+/// `over_network(settings, until)` makes the bootstrap:
 ///
 ///     [](const peerbus::tcp_settings& settings, peerbus::deadline until) {
 ///       return std::make_unique<peerbus::tcp_bootstrap>(settings, until);
@@ -32,10 +33,12 @@ namespace peerbus {
 /// It is a parameter because `tcp_bootstrap` needs OpenSSL. Rank 0 opens a port that the system
 /// chooses.
 ///
-/// Cost: two calls of `all_gather` with at most 1 KiB of each rank, and what the constructor of the
-/// bootstrap costs.
-/// Throws: what `all_gather` throws, on that rank; `error` mismatch if ranks are of different
-/// builds, system; else as the constructor of the bootstrap.
+/// Cost: two calls of `all_gather` with at most 1 KiB of each rank, and the cost of the constructor
+/// of the bootstrap.
+/// Throws: any exception of `all_gather`, on that rank; `error` invalid_argument (a `rank` that is
+/// not below `size`, a result of `all_gather` with the wrong size, a host name that is too long);
+/// mismatch if ranks are of different builds; system; otherwise as the constructor of the
+/// bootstrap.
 [[nodiscard]] std::unique_ptr<bootstrap> bootstrap_by_all_gather(
     std::size_t rank, std::size_t size,
     const std::function<std::vector<std::byte>(std::span<const std::byte> own)>& all_gather,

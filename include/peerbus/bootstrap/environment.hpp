@@ -21,12 +21,12 @@ struct met_ranks;
 /// started. `RANK`, `WORLD_SIZE` and `LOCAL_RANK` give its place, or the variables that Open MPI
 /// (`OMPI_COMM_WORLD_...`), PMI (`PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`) or Slurm
 /// (`SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`) set. If several of them give different places,
-/// `PEERBUS_RANK_VARIABLE` names the one to believe, such as `RANK`. `MASTER_ADDR` (127.0.0.1 by
+/// `PEERBUS_RANK_VARIABLE` names the variable to use, such as `RANK`. `MASTER_ADDR` (127.0.0.1 by
 /// default) and `MASTER_PORT` (29500 by default) give the rendezvous point. `PEERBUS_JOB` or the
 /// launcher's id of the job keeps ranks of another job away.
 ///
-/// All ranks must be on one host, in one network namespace and of one user: they meet at an
-/// abstract Unix socket, and the address is only a part of its name. For ranks on several hosts use
+/// All ranks must be on one host, in one network namespace and of one user, because they meet at an
+/// abstract Unix socket. The address is only a part of its name. For ranks on several hosts use
 /// `tcp_bootstrap`.
 ///
 /// The destructor tells the other ranks that this rank has left, or has failed if an exception
@@ -48,10 +48,11 @@ class environment_bootstrap final : public detail::joined_star {
   [[nodiscard]] static environment_bootstrap from_environment(
       deadline until = deadline::after(std::chrono::seconds{30}));
 
-  /// Returns whether a launcher has started this process, which is so if a launcher's variable for
-  /// the rank or the size is set, or `PEERBUS_RANK_VARIABLE`. Variables are not counted if an
-  /// ancestor that has them is the rank, or if the group has one rank and an ancestor that has them
-  /// is a shell that takes commands; docs/launching.md says what cannot be told apart.
+  /// Returns whether a launcher has started this process. It has if a launcher's variable for the
+  /// rank or the size is set, or `PEERBUS_RANK_VARIABLE`. Variables do not count if an ancestor
+  /// that has them is the rank. They do not count either if the group has one rank and an ancestor
+  /// that has them is a shell that takes commands. docs/launching.md lists the cases that cannot be
+  /// told apart.
   /// Cost: if a variable is set, reads three files in /proc per ancestor that has it.
   [[nodiscard]] static bool launched() noexcept;
 

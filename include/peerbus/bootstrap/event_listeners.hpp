@@ -13,22 +13,24 @@ namespace peerbus {
 
 /// The listeners of one rank of a group (`membership::listeners`).
 ///
-/// Threads: events are told by any number of threads at once; the other functions are called while
-/// no operation of the group runs.
+/// Threads: any number of threads may tell events at once. The other functions must only be called
+/// while no operation of the group runs.
 class event_listeners {
  public:
-  /// Makes this rank tell `listener` of its events in the group. Exchanges tell it only if they are
-  /// made afterwards, teams without all ranks if they are made or resumed. Remove the listener
-  /// before it is destroyed. Peers of events have their numbers in this group, also where an
-  /// exchange relays in parts of it. A subgroup has listeners of its own.
+  /// Adds `listener`, which from now on receives the events of this rank in the group. Of
+  /// exchanges, it hears only those that are made later. Of teams without all ranks, it hears only
+  /// those that are made or resumed later. Remove the listener before it is destroyed. Peers in
+  /// events have their numbers in this group, also if an exchange relays in parts of it. A subgroup
+  /// has listeners of its own.
   void add(event_listener& listener);
-  /// Makes this rank not tell `listener` any more. Does nothing if it was not added.
+  /// Removes `listener`, which then receives no more events. Does nothing if it was not added.
   void remove(const event_listener& listener) noexcept;
-  /// Makes the listeners of `whole` hear the events of this group, which is a part of that group.
-  /// `ranks` are the numbers there of the ranks of this group. Does nothing if `whole` has none.
+  /// Sends the events of this group also to the listeners of `whole`, of which this group is a
+  /// part. `ranks` has, for each rank of this group, its number in `whole`. Does nothing if `whole`
+  /// has no listeners.
   void join(std::shared_ptr<const event_listeners> whole, std::vector<rank_id> ranks);
 
-  /// Returns whether somebody may listen.
+  /// Returns whether there may be listeners.
   /// Cost: a load.
   [[nodiscard]] bool any() const noexcept { return any_; }
   ///@{
@@ -39,19 +41,19 @@ class event_listeners {
 
   ///@{
   /// Tells all listeners that `wait`, which `activity_line::begin` has recorded, begins or ends.
-  /// `tell_begin` returns it with the time of an exact clock, as `tell_end` needs it.
+  /// `tell_begin` returns `wait` with the time of an exact clock. Pass this to `tell_end`.
   [[nodiscard]] detail::activity_line::begun tell_begin(
       const detail::activity_line::begun& wait) const noexcept;
   void tell_end(const detail::activity_line::begun& wait, const wait_end& end) const noexcept;
   ///@}
 
  private:
-  /// Returns the event as the listeners of `whole_` know its ranks.
+  /// Returns `event` with the rank of its peer in `whole_`.
   [[nodiscard]] operation_event in_whole(operation_event event) const noexcept;
 
   bool any_ = false;
   std::vector<event_listener*> listeners_;
-  std::vector<event_listener*> begin_listeners_;  ///< those that hear begins
+  std::vector<event_listener*> begin_listeners_;  ///< the listeners that receive begins
   std::shared_ptr<const event_listeners> whole_;  ///< null if this group is no part of another
   std::vector<rank_id> ranks_;                    ///< the numbers in `whole_`
 };

@@ -11,8 +11,8 @@
 namespace peerbus {
 
 /// Work that a rank does while it waits in a collective of its bootstrap. A transport adds a task
-/// if its device makes progress only when the rank attends to it, so that peers still get through
-/// to a rank that waits.
+/// if its device makes progress only when the rank attends to it. Peers can then still reach a rank
+/// that waits.
 ///
 /// Threads: any. `add` and `remove` wait while tasks advance.
 class idle_work {
@@ -35,12 +35,12 @@ class idle_work {
   /// The longest time between two advances of a task while its rank waits.
   static constexpr std::chrono::milliseconds longest_pause{2};
 
-  /// Adds a task, which advances until it is removed. `added` must live until then.
+  /// Adds a task, which is called until it is removed. `added` must live until then.
   void add(task& added) {
     const std::lock_guard lock{mutex_};
     tasks_.push_back(&added);
   }
-  /// Removes a task. It is not called any more after this returns. Does nothing if it was not
+  /// Removes a task. After the return, the task is not called any more. Does nothing if it was not
   /// added.
   void remove(const task& removed) noexcept {
     const std::lock_guard lock{mutex_};
@@ -48,7 +48,7 @@ class idle_work {
   }
 
   /// Advances every task. Bootstraps call this each time before they sleep in a collective.
-  /// Returns: how long they may then sleep, at most `longest`.
+  /// Returns: the time for which they may then sleep, at most `longest`.
   [[nodiscard]] std::chrono::milliseconds advance(std::chrono::milliseconds longest) noexcept {
     const std::lock_guard lock{mutex_};
     for (task* const added : tasks_) added->advance();

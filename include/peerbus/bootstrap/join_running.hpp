@@ -19,24 +19,25 @@ namespace detail {
 
 class admission_place;
 
-/// Calls a running group of `capacity` slots at `place` until it takes this process in for `slot`,
-/// as `join_running` does.
+/// Calls a running group of `capacity` slots at `place` until it admits this process to `slot`.
 /// Returns: a bootstrap of the group.
+/// Throws: as `join_running`.
 std::unique_ptr<bootstrap> call_running_group(admission_place& place, std::size_t slot,
                                               std::size_t capacity, deadline until);
-/// Calls a running group of this host.
+/// Calls a running group of this host at the place that `settings` name. Contract as above.
 std::unique_ptr<bootstrap> call_running_group(const launch_settings& settings, deadline until);
 
-/// Returns how long this process waits once the group has begun to take it in: as long as `until`,
-/// and 30 s at least, as the members then count on it.
+/// Returns the deadline of this process once the group has begun to admit it: `until`, but at least
+/// 30 s from now, because the members then wait for this process.
 deadline until_admitted(deadline until);
 
-/// Waits until every rank of `boot` has built what it makes of it.
-/// Throws: `error` peer_dead, if a member gave it up; as `bootstrap::allgather`.
+/// Waits until every rank of `boot` has made its object with `boot`.
+/// Throws: `error` peer_dead if a member has given up; as `bootstrap::allgather`.
 void await_admission(bootstrap& boot, deadline until);
 
-/// Makes by `make` what a rank needs that `call()` has brought into a group, until all ranks of the
-/// group have it, as `join_running` does.
+/// Calls `make` with the bootstrap that `call()` returns. Returns its result once all ranks of the
+/// group have their own. Repeats both if that ends with peer_dead before `until`.
+/// Throws: as `join_running`.
 template <class Call, class Make>
 [[nodiscard]] auto join_by(Call&& call, Make&& make, deadline until) {
   using made = std::invoke_result_t<Make&, std::unique_ptr<bootstrap>>;
@@ -55,20 +56,21 @@ template <class Call, class Make>
 
 }  // namespace detail
 
-/// Makes this process rank `settings.rank` of a group that runs already on this host, in place of a
-/// rank that is gone or was never there. Waits until the members of the group take it in by
-/// `admission::admit` (communicator/admission.hpp); `size`, `address`, `port` and `job` are theirs.
-/// The member that listens may end meanwhile, and another listens then. Prepare what takes long,
-/// such as weights, before: while this rank makes what it needs, the members wait.
+/// Makes this process rank `settings.rank` of a group that already runs on this host, in place of a
+/// rank that is gone or was never there. Waits until the members of the group admit it by
+/// `admission::admit` (communicator/admission.hpp). `size`, `address`, `port` and `job` are those
+/// of the group. If the member that listens ends meanwhile, another member listens. Prepare slow
+/// things, such as weights, before the call, because the members wait while `make` runs.
 ///
 /// `make(boot)` gets the bootstrap of the group, as a `std::unique_ptr`, and returns an object that
-/// owns it. It makes the same communicators, windows and exchanges as that of the members, in the
-/// same order. It is called again if the members gave up, as another rank died meanwhile. `until`
-/// bounds the wait for the group.
+/// owns it. It must make the same communicators, windows and exchanges as the members make, in the
+/// same order. It is called again if the members gave up because another rank died meanwhile.
+/// `until` bounds the wait for the group.
 /// Returns: the object, once all members have one.
-/// Cost: two connections, seven allgathers, and what `make` costs.
-/// Throws: `error` mismatch with the reason why the group refuses this process (the rank is there,
-/// two claim it, another size or build); timed_out if no group takes it in; what `make` throws.
+/// Cost: two connections, seven allgathers, and the cost of `make`.
+/// Throws: `error` invalid_argument if the rank is not below the size; mismatch with the reason why
+/// the group refuses this process (the rank is there, two claim it, another size or build);
+/// timed_out if no group admits it; any exception of `make`.
 template <class Make>
 [[nodiscard]] auto join_running(const launch_settings& settings, Make&& make,
                                 deadline until = deadline::after(std::chrono::seconds{30})) {

@@ -15,9 +15,8 @@ struct run_options {
   /// Pins rank i to the i-th core that this process may use. If there are more ranks than cores,
   /// the count starts again at the first core.
   bool pin = false;
-  /// The time that the other ranks have to end, or to go on without it
-  /// (`communicator::continue_without_the_dead`), after a rank died or threw. Ranks that still run
-  /// then are killed.
+  /// The time that the other ranks have after a rank died or threw. They must end, or go on without
+  /// that rank (`communicator::continue_without_the_dead`). Ranks that do neither are killed.
   std::chrono::milliseconds grace{10'000};
 };
 
@@ -31,18 +30,19 @@ namespace detail {
 /// Runs `f(bootstrap&)` as `n` ranks. Each rank is a forked child process with its own copy of `f`
 /// and of the whole memory. The exit status of a rank is the value that `f` returns: 0 for void,
 /// and 255 for a value outside 0 to 255. A rank whose `f` throws prints a line on stderr and ends
-/// with status 1. So does, without the line, a rank that returned 0 but cannot write its output,
-/// unless the descriptor of the output is closed.
+/// with status 1. A rank that returned 0 but cannot write its output also ends with status 1,
+/// without that line, unless the descriptor of the output is closed.
 /// If a rank throws or dies, the waits of the other ranks end with peer_dead. Ranks that still run
-/// after `options.grace` are killed, unless they went on without it. A death is reported on stderr.
-/// Ranks end by `_exit`: destructors of static objects and functions of `atexit` do not run. What a
-/// build with --coverage counts (clang: or with -fprofile-instr-generate) is written all the same.
-/// No process outlives the call, nor this process if it is killed: the children die with the thread
-/// that called. The call creates no files.
+/// after `options.grace` are killed, unless they went on without the rank that died. A death is
+/// reported on stderr.
+/// Ranks end by `_exit`: destructors of static objects and functions of `atexit` do not run. The
+/// counts of a build with --coverage (clang: or with -fprofile-instr-generate) are written
+/// nevertheless. No rank outlives the call. If this process is killed, the ranks end too, because
+/// they die with the thread that called. The call creates no files.
 /// Cost: one fork per rank, and one `bootstrap::allgather`.
 /// Returns: the greatest exit status of all ranks. A rank that was killed counts as 128 + signal.
 /// Throws: `error` invalid_argument if `n` is 0 or SIGCHLD is ignored; system if not all processes
-/// could be started (those that were started have ended by then).
+/// could be started. Those that were started have ended by then.
 /// Threads: in the ranks only the calling thread exists. Call this function before other threads
 /// start, or make sure that `f` needs no lock that another thread may hold.
 template <rank_function F>

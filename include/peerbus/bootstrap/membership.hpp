@@ -29,21 +29,23 @@ namespace peerbus {
 namespace detail {
 class told_activity;
 
-/// The longest list of ranks in a message.
+/// The largest number of ranks that a message lists.
 inline constexpr std::size_t most_listed = 8;
-/// How long the exit of a process may be invisible after it has lost its connections. On a machine
-/// with many times more processes than cores, more than 300 ms were observed.
+/// The longest time for which the exit of a process may be invisible after it has lost its
+/// connections. On a machine with many times more processes than cores, more than 300 ms were
+/// observed.
 inline constexpr std::chrono::milliseconds slowest_exit{1000};
 }  // namespace detail
 
 /// The states of a group's ranks: which ranks run, have left or have failed. Waiting operations
 /// read them every few milliseconds, but never on the fast path.
 ///
-/// A rank that failed or died, or that another rank has given up, ends the operations of the whole
-/// group, because any rank may be waiting for a rank that waits for that one. A rank that left
-/// normally ends only operations that wait for that rank.
+/// If a rank failed, died or was given up by another rank, the operations of the whole group end,
+/// because any rank may be waiting for a rank that waits for that rank. If a rank left normally,
+/// only operations that wait for that rank end.
 ///
-/// In a child that the rank forked, `announce` has no effect, and nothing is learned of the others.
+/// In a child that the rank forked, `announce` has no effect, and the child learns nothing of the
+/// other ranks.
 ///
 /// Threads: all functions may be called from any thread of the rank.
 class membership {
@@ -53,24 +55,24 @@ class membership {
   static_assert(state_word::is_always_lock_free);
 
   /// Makes the membership of ranks that share memory. `states` has `size` words, one per rank, in
-  /// memory that all ranks share, and `owner` keeps that memory alive. `processes` holds a pidfd
-  /// per rank. An entry is empty if there is nothing to watch: a thread, the caller itself, or a
-  /// kernel without pidfds. `lines` holds a place per rank, which `owner` keeps alive, too, where
-  /// ranks write what they do; if it is empty, they do not see each other's.
+  /// memory that all ranks share. `owner` keeps that memory alive. `processes` holds a pidfd per
+  /// rank. An entry is empty if there is nothing to watch: a thread, the caller itself, or a kernel
+  /// without pidfds. `lines` holds, per rank, the place where the rank writes its waits. `owner`
+  /// keeps these places alive too. If `lines` is empty, ranks do not see each other's waits.
   /// Throws: `error` system if the kernel refuses to watch a process, for example because no file
   /// descriptor is left.
   membership(rank_id rank, std::size_t size, state_word* states, std::shared_ptr<void> owner,
              std::vector<unique_fd> processes, std::vector<detail::activity_line*> lines = {});
 
   /// Makes the membership of ranks that share no memory. `news` owns `states`, `size` words, one
-  /// per rank, and keeps them up to date. The membership keeps `news` alive. If there is an
-  /// `own_line`, this rank writes what it does there, where an `observed_group` finds it.
+  /// per rank, and keeps them up to date. The membership keeps `news` alive. If `own_line` is not
+  /// null, this rank writes its waits there, where an `observed_group` finds them.
   membership(rank_id rank, std::size_t size, state_word* states,
              const std::shared_ptr<membership_source>& news,
              std::shared_ptr<detail::activity_line> own_line = nullptr);
 
   /// Lets ranks that share no memory tell each other of their waits by `activity`, so that
-  /// `last_seen` knows of them. Before other threads use the membership.
+  /// `last_seen` knows of them. Call it before other threads use the membership.
   void tell_activity(std::shared_ptr<detail::told_activity> activity);
 
   /// Returns the rank of the caller.
@@ -78,7 +80,7 @@ class membership {
   /// Returns the number of ranks of the group.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-  /// Returns whether the caller is the process of this rank, and no child that the rank forked.
+  /// Returns whether the caller is the process of this rank, not a child that the rank forked.
   [[nodiscard]] bool is_here() const noexcept { return home_.is_here(); }
 
   /// Announces the final state of this rank to all ranks. Only the first state other than `running`
@@ -89,32 +91,35 @@ class membership {
   /// Returns: whether `word` was changed.
   static bool announce(state_word& word, rank_state state) noexcept;
 
-  /// Returns the state that `peer` announced, or `failed` if its process ended without an
-  /// announcement. The states `died`, `followed` and `lost` are returned as `failed`.
+  /// Returns the state of `peer`: the one that it announced, or `failed` if its process ended
+  /// without an announcement. The states `died`, `followed`, `lost` and `excluded` are returned as
+  /// `failed`.
   [[nodiscard]] rank_state state(rank_id peer) const noexcept;
 
-  /// Returns the lowest other rank whose state is `failed`, or rank that another gave up, if there
-  /// is one.
-  /// Cost: at most two system calls, and in a subgroup as many for the whole group, if no rank has
-  /// ended since the last poll, and a few atomic loads per rank.
+  /// Returns the lowest rank that has failed or that another rank has given up, if there is one.
+  /// Ranks that are excluded do not count. The result is this rank only if another rank gave it up.
+  /// Cost: at most two system calls, and in a subgroup the same number for the whole group, if no
+  /// rank has ended since the last poll, and a few atomic loads per rank.
   [[nodiscard]] std::optional<rank_id> first_failed() const noexcept;
 
-  /// Returns `peer_dead` if waiting for `awaited` is hopeless, else `ok`. That is so if any other
-  /// rank has failed or died, if `awaited` has left, or if all other ranks have left. An empty
-  /// `awaited` stands for any rank.
+  /// Returns `peer_dead` if waiting for `awaited` is hopeless, otherwise `ok`. It is hopeless if
+  /// another rank has failed or died, if another rank has given up a rank, if `awaited` has left,
+  /// or if all other ranks have left. An empty `awaited` stands for any rank. A wait for the caller
+  /// itself does not depend on ranks that left.
   /// Cost: as `first_failed`.
   [[nodiscard]] errc health(std::optional<rank_id> awaited) const noexcept;
 
-  /// Lets operations go on without `peer`, which has ended or is put out: from now on `health`,
-  /// `first_failed` and `describe_missing` do as if the group did not have it, except that waiting
-  /// for `peer` itself stays hopeless. What was announced of earlier `peer_dead` is forgotten.
+  /// Lets operations go on without `peer`, which has ended or is put out. From now on `health`,
+  /// `first_failed` and `describe_missing` ignore `peer`, except that waiting for `peer` itself
+  /// stays hopeless. Unless `peer` has left, its state becomes `excluded`. Earlier results
+  /// `peer_dead`, and the ranks of `note_given_up`, are forgotten.
   void exclude(rank_id peer) noexcept;
-  /// Records that another rank goes on without `peer`, which may be this rank, and may live: until
-  /// this rank excludes somebody, `health` returns `peer_dead`, so that no wait goes on. No state
+  /// Records that another rank goes on without `peer`, which may be this rank and may live. Until
+  /// this rank excludes a rank, `health` returns `peer_dead`, so that no wait goes on. No state
   /// changes.
   void note_given_up(rank_id peer) noexcept;
-  /// Heeds what `whole` is told by `note_given_up`, while it is there: this group is the part
-  /// `ranks` of that one. Before other threads use the membership.
+  /// Makes this group, the part `ranks` of `whole`, also heed the `note_given_up` of `whole` while
+  /// that exists. Call it before other threads use the membership.
   void listen_to(const std::shared_ptr<const membership>& whole, std::vector<rank_id> ranks);
   /// Returns whether the group goes on without `peer`.
   [[nodiscard]] bool is_excluded(rank_id peer) const noexcept {
@@ -122,28 +127,31 @@ class membership {
     return excluded_[peer.index()].load(std::memory_order_relaxed);
   }
 
-  /// Returns how many ranks the group goes on without.
+  /// Returns the number of ranks without which the group goes on.
   [[nodiscard]] std::size_t exclusions() const noexcept {
     // order: relaxed; guards no other data.
     return exclusions_.load(std::memory_order_relaxed);
   }
 
-  /// Ends the processes of `peers` as `kill -9` does. Returns once they have ended.
-  /// Throws: `error` unsupported if this rank has no pidfd of one, as of threads and of ranks of
-  /// other hosts; then none was ended. timed_out or system; then some may have ended.
+  /// Ends the processes of `peers` as `kill -9` does. Ranks that are excluded are left alone.
+  /// Returns once the processes have ended.
+  /// Throws: `error` unsupported if this rank has no pidfd of one of them, as for threads and ranks
+  /// of other hosts, or in a forked child (no process was ended then); timed_out or system (some
+  /// may have ended then).
   void end(std::span<const rank_id> peers, deadline until);
 
-  /// Returns whether `peer` is out of reach, so that it counts as ended but may live, and the group
-  /// has not gone on without it.
+  /// Returns whether `peer` is out of reach and not excluded. It then counts as ended but may live.
   [[nodiscard]] bool is_out_of_reach(rank_id peer) const noexcept {
     return said_by(peer) == rank_state::lost;
   }
 
-  /// Records that an operation of this rank has ended with `peer_dead`. `health` calls this itself.
+  /// Records that an operation of this rank has ended with `peer_dead`. `health` calls it when it
+  /// returns that.
   void note_peer_dead() const noexcept;
 
-  /// Returns the state of this rank if an exception ends it: `followed` if an operation has ended
-  /// with `peer_dead`, so that the other ranks do not take this rank for the cause, else `failed`.
+  /// Returns the state that this rank has if an exception ends it. The state is `followed` if an
+  /// operation has ended with `peer_dead`, so that the other ranks do not take this rank for the
+  /// cause. Otherwise it is `failed`.
   [[nodiscard]] rank_state end_by_exception() const noexcept;
 
   /// Announces that this rank has left. If more exceptions are in flight than `exceptions_before`,
@@ -151,11 +159,11 @@ class membership {
   void announce_end(int exceptions_before) noexcept;
 
   /// Returns the state of `peer` in words, such as "rank 3 died", "rank 2 failed", "rank 1 left",
-  /// "rank 4 was given up by another" or "rank 0 runs"; and if it failed, what the kernel has
-  /// killed meanwhile because memory ran out.
+  /// "rank 4 was given up by another" or "rank 0 runs". If it failed, adds the processes that the
+  /// kernel has killed meanwhile because memory ran out.
   [[nodiscard]] std::string fate(rank_id peer) const;
 
-  /// Returns the place where this rank writes what it does.
+  /// Returns the place where this rank records its waits.
   [[nodiscard]] detail::activity_line& own_activity() const noexcept { return *own_line_; }
   ///@{
   /// Returns the listeners to the events of this rank in the group.
@@ -169,56 +177,58 @@ class membership {
     const auto begun = own_line_->begin(wait);
     return listeners_.any() ? listeners_.tell_begin(begun) : begun;
   }
-  /// Records that what this rank waited for has come, and tells listeners.
+  /// Records that `wait` has ended because the awaited data or signal came, and tells listeners.
   /// Cost: a store and a load.
   void end_wait(const detail::activity_line::begun& wait, const wait_end& end = {}) const noexcept {
     own_line_->end(wait);
     if (listeners_.any()) listeners_.tell_end(wait, end);
   }
-  /// Tells listeners that a wait has ended by `code`. Other ranks still see this rank wait.
-  /// `missing` is the rank that has not come, if it is known.
+  /// Tells listeners that a wait has ended with the failure `code`. Other ranks still see this rank
+  /// wait. `missing` is a rank that has not come, if one is known.
   void fail_wait(const detail::activity_line::begun& wait, errc code,
                  std::optional<rank_id> missing = std::nullopt) const noexcept {
     if (listeners_.any()) listeners_.tell_end(wait, {.last = missing, .fault = code});
   }
 
-  /// Returns the places of `ranks`, for a membership of these ranks alone. Empty if the ranks do
-  /// not share them.
+  /// Returns the places where `ranks` record their waits, for a membership of these ranks only.
+  /// Empty if the ranks do not share them.
   [[nodiscard]] std::vector<detail::activity_line*> lines_of(std::span<const rank_id> ranks) const;
 
-  /// Returns what `rank` was last seen doing. Nothing if it has not waited for others yet, or if it
-  /// shares no memory with this rank, as on another host; of a rank in a mesh over TCP, if it has
-  /// not waited for long. Changes by itself, and alters no result.
+  /// Returns the latest wait of `rank`. Empty if `rank` has not waited for others yet, or if it
+  /// shares no memory with this rank, for example on another host. In a mesh over TCP, empty if
+  /// `rank` has not waited for long. The result may change at any time, and affects no other
+  /// result.
   /// Cost: a clock read without a system call.
   [[nodiscard]] std::optional<activity> last_seen(rank_id rank) const noexcept;
 
   /// Returns `last_seen` in words, for messages: "last heard 4.9 s ago, waiting for rows of
-  /// dispatch 17". Empty if it shares no memory with this rank, or in a mesh over TCP has told of
-  /// no wait.
+  /// dispatch 17". Empty if `peer` shares no memory with this rank, or in a mesh over TCP has told
+  /// of no wait.
   [[nodiscard]] std::string describe_last_seen(rank_id peer) const;
 
-  /// Lists `awaited`, the ranks that a wait misses, for its error: each with `what(rank)` and what
-  /// it was last seen doing, as "rank 1 (epoch 0, expected 1; not heard yet), rank 3 (...)". After
-  /// 8 ranks the list is cut.
+  /// Lists `awaited`, the ranks that a wait misses, for its error. Each rank has `what(rank)` and
+  /// its `last_seen`, as in "rank 1 (epoch 0, expected 1; not heard yet), rank 3 (...)". The list
+  /// ends after 8 ranks.
   [[nodiscard]] std::string describe_awaited(std::span<const rank_id> awaited,
                                              detail::function_ref<std::string(rank_id)> what) const;
 
   /// Describes the other ranks that have ended, for messages. Ranks that ended only because another
-  /// rank was gone are left out, so that the cause can be seen, unless there are no others. After 8
-  /// ranks the list is cut. Says what the kernel has killed, as `fate`. Empty if all ranks run that
-  /// are not excluded.
+  /// rank was gone are left out, so that the cause can be seen, unless there are no others. The
+  /// list ends after 8 ranks. Names the processes that the kernel has killed, as `fate` does. Empty
+  /// if all ranks run that are not excluded.
   [[nodiscard]] std::string describe_missing() const;
 
-  /// Returns whether `peer` ends within `patience`: its process if that is watched by a pidfd, or
-  /// its state if there are `membership_source`. Waits because a dying process closes its sockets
-  /// shortly before its pidfd reports the end. Returns false if there is neither a pidfd nor news.
+  /// Returns whether `peer` ends within `patience`. Watches its pidfd, or the news if there is a
+  /// `membership_source`. Waits because a dying process closes its sockets shortly before its pidfd
+  /// reports the end. Returns false if there is neither a pidfd nor a source.
   [[nodiscard]] bool ends_within(rank_id peer, std::chrono::milliseconds patience) const noexcept;
 
  private:
-  /// Returns the list of `describe_missing`, with or without the ranks that only followed another.
+  /// Returns the list of `describe_missing`. Contains ranks that ended because of another only if
+  /// `followers_too`.
   [[nodiscard]] std::string describe(bool followers_too) const;
 
-  /// Returns the words after the rank in `fate`.
+  /// Returns the words of `fate` that follow the rank.
   [[nodiscard]] const char* ending_of(rank_id peer) const noexcept;
 
   [[nodiscard]] bool followed(rank_id peer) const noexcept;
@@ -228,8 +238,8 @@ class membership {
   /// of ranks. With a system call per rank, hundreds of waiting ranks would use up a few cores.
   void watch(rank_id peer);
 
-  /// Updates `ended_` from the epoll set, and the state words from the news. As waits that go on
-  /// ask for states from time to time, it is also a sign of life of this rank.
+  /// Updates `ended_` from the epoll set, and the state words from the news. Also records that this
+  /// rank lives, because waits that go on ask for states from time to time.
   void notice_ended() const noexcept;
 
   /// Returns the state of `peer` as `state` does, without a new poll. Reads `ended_` before the
@@ -247,17 +257,20 @@ class membership {
   membership_source* news_ = nullptr;  ///< null if ranks share the state words
   std::vector<unique_fd> processes_;
   std::vector<detail::activity_line*> lines_;         ///< [ranks]; empty if ranks do not share them
-  detail::activity_line unshared_;                    ///< that of this rank, if they do not
-  std::shared_ptr<detail::activity_line> lent_line_;  ///< the same, given by the caller
-  std::shared_ptr<detail::told_activity> told_;       ///< has `lines_`, if messages bring them
+  detail::activity_line unshared_;                    ///< the line of this rank, if ranks do not
+                                                      ///< share lines
+  std::shared_ptr<detail::activity_line> lent_line_;  ///< the line of this rank, if the caller gave
+                                                      ///< it
+  std::shared_ptr<detail::told_activity> told_;       ///< owns `lines_` if messages bring them
   detail::activity_line* own_line_;
-  std::optional<memory_kills> memory_;  ///< none if no process and no news is watched
+  std::optional<memory_kills> memory_;  ///< empty if no process and no news is watched
   event_listeners listeners_;
   unique_fd watched_;
   std::unique_ptr<std::atomic<bool>[]> ended_;
   std::unique_ptr<std::atomic<bool>[]> excluded_;
   std::unique_ptr<std::atomic<bool>[]> given_up_;
-  std::weak_ptr<const membership> whole_;  ///< none unless this is a part of a group that has news
+  std::weak_ptr<const membership> whole_;  ///< empty unless this is a part of a group that hears of
+                                           ///< ranks given up
   std::vector<rank_id> ranks_;             ///< the numbers in `whole_`
   std::atomic<std::size_t> exclusions_{0};
   mutable std::atomic<bool> told_of_death_{false};

@@ -10,8 +10,8 @@
 namespace peerbus {
 
 /// The state of a rank. A rank announces its state in memory that all ranks read, or in messages if
-/// the ranks share no memory. A rank that died cannot announce anything: its death is seen by its
-/// pidfd or its connection, or its parent process announces it if `run_local` started it.
+/// the ranks share no memory. A rank that died cannot announce its state. Its death is seen by its
+/// pidfd or its connection, or its parent process announces it if `run_local` started the rank.
 enum class rank_state : std::uint32_t {
   running = 0,   ///< zero, so that zeroed memory has this state
   left = 1,      ///< ended normally and takes part in no further operation
@@ -38,7 +38,7 @@ class membership_source {
   virtual void look() noexcept = 0;
   /// Sends the final state of this rank to the other ranks.
   virtual void tell(rank_state state) noexcept = 0;
-  /// Waits until `peer` has ended, for at most `patience`.
+  /// Waits until `peer` has ended, but no longer than `patience`.
   /// Returns: whether `peer` has ended.
   virtual bool ends_within(rank_id peer, std::chrono::milliseconds patience) noexcept = 0;
 };

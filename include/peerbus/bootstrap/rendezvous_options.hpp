@@ -10,15 +10,16 @@ namespace peerbus {
 /// The options of `mpi_bootstrap`, `pmix_bootstrap` and `bootstrap_by_all_gather`. Only those of
 /// rank 0 are used, except for `host` and `mesh`.
 struct rendezvous_options {
-  /// A name or an address (IPv4 or IPv6) by which all ranks reach the host of rank 0. If empty, the
-  /// host's own name. Not needed if all ranks are on one host.
+  /// A name or an address (IPv4 or IPv6) by which all ranks reach the host of rank 0. If it is
+  /// empty, the host's own name is used. Not needed if all ranks are on one host.
   std::string address;
   /// Meets over TCP even if all ranks are on one host. Needed if the ranks of one host are in
   /// containers with different networks.
   bool over_tcp = false;
-  /// The name of this rank's host, as `tcp_settings::host`. Not for `pmix_bootstrap`.
+  /// The name of this rank's host, as in `tcp_settings::host`. Not used by `pmix_bootstrap`.
   std::string host{};
-  /// As `tcp_settings::mesh`, if the ranks meet over TCP. The same on all ranks.
+  /// Makes ranks that meet over TCP a mesh, as `tcp_settings::mesh`. The same on all
+  /// ranks.
   bool mesh = false;
 };
 /// The former name of `rendezvous_options`.

@@ -12,11 +12,11 @@
 namespace peerbus {
 
 /// Collective: makes a subgroup of the ranks that pass the same `color`. Members are numbered in
-/// the order of `key`, and ranks with equal keys in the order of their ranks in `boot`. A rank that
-/// needs no subgroup passes a color that no other rank passes.
+/// the order of `key`. Ranks with equal keys are numbered in the order of their ranks in `boot`. A
+/// rank that needs no subgroup passes a color that no other rank passes.
 ///
-/// The result is a bootstrap in its own right, as that of `bootstrap::subgroup`: a communicator on
-/// it works beside those of `boot` and of the other subgroups, and sets up windows of its own.
+/// The result is a bootstrap with the contract of `bootstrap::subgroup`: a communicator on it works
+/// beside those of `boot` and of the other subgroups, and sets up windows of its own.
 /// Cost: one `allgather` of 16 bytes per rank, and `bootstrap::subgroup`.
 /// Throws: `error` as `bootstrap::allgather` and `bootstrap::subgroup`.
 [[nodiscard]] std::unique_ptr<bootstrap> split(

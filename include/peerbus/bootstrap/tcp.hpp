@@ -91,11 +91,12 @@ class tcp_bootstrap final : public bootstrap {
   [[nodiscard]] inline std::vector<contribution> allgather(contribution own_part, deadline until,
                                                            std::string_view doing) override;
   [[nodiscard]] inline std::shared_ptr<bulletin> messages() const noexcept override;
-  /// Ranks of a mesh let processes join that call a member over TCP. Another group has no way of
-  /// its own.
+  /// Returns the way in which processes join a mesh by calling a member over TCP. Returns null for
+  /// a group that is no mesh.
   [[nodiscard]] inline std::shared_ptr<detail::admission_place> make_admission_place(
       const launch_settings& place) const override;
-  /// Meets over TCP, at an address of the first of `ranks`, as a mesh if this is one.
+  /// Meets over TCP, at an address of the first of `ranks`. The result is a mesh if this group is
+  /// one.
   [[nodiscard]] inline std::unique_ptr<bootstrap> meet_again(const std::vector<rank_id>& ranks,
                                                              rank_id member, const sharing& share,
                                                              deadline until) override;
@@ -107,14 +108,15 @@ class tcp_bootstrap final : public bootstrap {
   /// `page` with the hosts of all ranks. Also finds the ranks that share this host, and the cores
   /// that they may use.
   void agree_on_group(const detail::state_page& page, deadline until);
-  /// Collective: connects each rank to every other.
+  /// Collective: connects each rank to every other rank.
   void connect_all(deadline until);
 
-  /// Returns what tells how `ranks` end while they are on their way to another group.
+  /// Returns an object that reports which of `ranks` end while they are on their way to another
+  /// group.
   [[nodiscard]] detail::awaited_members watch_members(const std::vector<rank_id>& ranks) const;
   friend class detail::tcp_admission_place;
-  /// Meets `rank_count` ranks as `member` at `place`, with what else `settings` say. `awaited` are
-  /// the ranks, in their order.
+  /// Meets `rank_count` ranks at `place`, as rank `member`, with the remaining options of
+  /// `settings`. `awaited` are the ranks, in their order.
   [[nodiscard]] static std::unique_ptr<bootstrap> meet_at(tcp_settings settings,
                                                           const detail::offered_place& place,
                                                           rank_id member,

@@ -16,7 +16,7 @@ namespace peerbus {
 
 namespace detail {
 
-/// Calls a running group over TCP, as `join_running` does.
+/// Calls a running group over TCP until it admits this process. Errors as `join_running`.
 /// Returns: a bootstrap of the group.
 inline std::unique_ptr<bootstrap> call_running_group(const tcp_settings& settings, deadline until) {
   check_settings(settings);
@@ -26,19 +26,19 @@ inline std::unique_ptr<bootstrap> call_running_group(const tcp_settings& setting
 
 }  // namespace detail
 
-/// Does as `join_running` on one host, for a group whose ranks met over TCP as a mesh: makes this
-/// process the rank with slot `settings.rank` of `settings.size`. `port`, `secret` and `job` are
-/// those of the group, and `mesh` is not used.
+/// Makes this process the rank with slot `settings.rank` of `settings.size` in a running group
+/// whose ranks met over TCP as a mesh. Otherwise does as `join_running` on one host. `port`,
+/// `secret` and `job` are those of the group. `mesh` is not used.
 ///
-/// `settings.address` is where the process looks for the member that listens: one host or several,
-/// with commas between them, such as "node0,node1". A name may have several addresses. All of them
-/// are called one after the other, and the names resolved anew each time round, until `until`. A
-/// host that does not answer takes a second.
-/// Returns: the object of `make`, once all members have one. The rank may be any: ranks are
-/// numbered in the order of their slots.
+/// `settings.address` names the hosts on which the member that listens may run: one host or
+/// several, with commas between them, such as "node0,node1". A name may have several addresses. The
+/// call tries all of them one after the other, and resolves the names anew in each round, until
+/// `until`. A host that does not answer takes a second.
+/// Returns: the object of `make`, once all members have one. Its rank may differ from the slot,
+/// because ranks are numbered in the order of their slots.
 /// Cost: two connections to the member that listens, one to each other rank, nine allgathers, and
-/// what `make` costs. If a slot below those of all members is filled, all meet once more.
-/// Throws: as `join_running` on one host; `error` mismatch also if the secret differs, and
+/// the cost of `make`. If a slot below those of all members is filled, all ranks meet once more.
+/// Throws: as `join_running` on one host; `error` mismatch also if the secret differs;
 /// invalid_argument as `tcp_bootstrap`.
 template <class Make>
 [[nodiscard]] auto join_running(const tcp_settings& settings, Make&& make,

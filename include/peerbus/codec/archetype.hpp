@@ -11,14 +11,14 @@
 
 namespace peerbus::codec {
 
-/// A codec that satisfies `token_codec` and nothing more. Code that compiles with it asks no more
-/// of a codec than the concept states. It has no default constructor, assignment or comparison; use
-/// `make()`.
+/// A codec that satisfies `token_codec` and has nothing more. Code that compiles with it requires
+/// no more of a codec than the concept states. It has no default constructor, assignment or
+/// comparison; use `make()`.
 ///
 /// Its row is the token itself, and its only scale is the number of elements of the token.
 class archetype {
  public:
-  /// An element of a row, of which the concept asks only that bytes can be copied to and from it.
+  /// An element of a row. The concept only requires that bytes can be copied to and from it.
   class element {
    public:
     element() = delete;
@@ -28,7 +28,7 @@ class archetype {
   };
 
   ///@{
-  /// A member of the concept `token_codec`, which states its contract.
+  /// Implements the concept `token_codec`, which states the contract of each member.
   static constexpr std::string_view name = "archetype";
 
   [[nodiscard]] static constexpr std::size_t row_bytes(std::size_t hidden) noexcept {
@@ -36,7 +36,7 @@ class archetype {
   }
   [[nodiscard]] static constexpr std::size_t scale_bytes(std::size_t) noexcept { return 4; }
 
-  /// Returns a codec. It stands for the default constructor, which the concept does not ask for.
+  /// Returns a codec. It replaces the default constructor, which the concept does not require.
   [[nodiscard]] static archetype make() noexcept { return archetype{0}; }
 
   archetype(const archetype&) noexcept = default;

@@ -19,7 +19,8 @@ namespace peerbus::codec {
 class fp8_e4m3_as_given {
  public:
   ///@{
-  /// A member of the concepts `token_codec` and `verbatim_codec`, which state its contract.
+  /// Implements the concepts `token_codec` and `verbatim_codec`, which state the contract of each
+  /// member.
   using token = fp8_e4m3;
   using element = fp8_e4m3;
 

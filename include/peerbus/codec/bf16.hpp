@@ -20,7 +20,8 @@ namespace peerbus::codec {
 class bf16 {
  public:
   ///@{
-  /// A member of the concepts `token_codec` and `verbatim_codec`, which state its contract.
+  /// Implements the concepts `token_codec` and `verbatim_codec`, which state the contract of each
+  /// member.
   using element = ::peerbus::bf16;
 
   static constexpr std::string_view name = "bf16";

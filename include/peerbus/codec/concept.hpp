@@ -13,7 +13,8 @@ namespace peerbus {
 
 namespace detail {
 
-/// A codec that has no `hidden_multiple`, or one that is a constant std::size_t of at least 1.
+/// A codec that has no `hidden_multiple`, or whose `hidden_multiple` is a constant std::size_t of
+/// at least 1.
 template <class C>
 concept has_sound_hidden_multiple = !requires { C::hidden_multiple; } || requires {
   requires std::same_as<decltype(C::hidden_multiple), const std::size_t>;
@@ -39,13 +40,13 @@ struct token_element<C> {
   using type = typename C::token;
 };
 
-/// A `hidden` that `C` supports, with which the concepts check its sizes.
+/// A hidden size that `C` supports. The concepts use it to check the sizes of `C`.
 template <has_sound_hidden_multiple C>
 inline constexpr std::size_t some_hidden = 16 * hidden_multiple<C>();
 
 }  // namespace detail
 
-/// The type of the elements of the tokens that `C` encodes: `C::token` if the codec has it,
+/// The type of the elements of the tokens that `C` encodes: `C::token` if the codec defines it,
 /// otherwise bf16.
 template <class C>
 using token_of = typename detail::token_element<C>::type;
@@ -105,7 +106,7 @@ concept token_codec =
     };
 
 /// A codec whose row is the token itself. `C::verbatim` promises that `encode` copies the bytes of
-/// the token unchanged and that there are no scales, so that a sender may copy the token itself and
+/// the token unchanged and that there are no scales. A sender may then copy the token itself and
 /// not call `encode`.
 template <class C>
 concept verbatim_codec =
@@ -117,8 +118,8 @@ concept verbatim_codec =
       requires C::scale_bytes(detail::some_hidden<C>) == 0;
     };
 
-/// Returns the number that `hidden` must be a multiple of: `C::hidden_multiple` if the codec has
-/// it, otherwise 1.
+/// Returns the number of which `hidden` must be a multiple: `C::hidden_multiple` if the codec
+/// defines it, otherwise 1.
 template <token_codec C>
 constexpr std::size_t hidden_multiple_of() noexcept {
   return detail::hidden_multiple<C>();

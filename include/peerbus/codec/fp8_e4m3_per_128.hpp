@@ -45,7 +45,7 @@ template <class Scales>
 class fp8_e4m3_per_128 {
  public:
   ///@{
-  /// A member of the concept `token_codec`, which states its contract.
+  /// Implements the concept `token_codec`, which states the contract of each member.
   using element = fp8_e4m3;
 
   static constexpr std::string_view name = Scales::codec_name;
@@ -102,24 +102,25 @@ class fp8_e4m3_per_128 {
   ///@}
 
  private:
-  /// The number of groups that are taken from their magnitudes to their codes before the next
-  /// groups are begun: 4 KiB of the token, which are still in the first-level cache when they are
-  /// read again. It is a multiple of 4, so that the scales of each batch begin where the scales of
-  /// the batch before end.
+  /// The number of groups for which all codes are computed before the next groups are begun. They
+  /// cover 4 KiB of the token, which are still in the first-level cache when they are read again.
+  /// It is a multiple of 4, so that the scales of a batch begin where the scales of the previous
+  /// batch end.
   static constexpr std::size_t batch = 16;
 
   static constexpr std::uint16_t infinity_bits = 0x7f80;
 
-  /// Returns the number of groups in `columns` channels. It is limited by `scales` too, although
-  /// those have room for all groups: a compiler that knows the size of the scales, but not the
-  /// number of channels, would warn that the loop over groups may pass their end.
+  /// Returns the number of groups in `columns` channels. It is also limited by `scales`, although
+  /// they have room for all groups. Otherwise a compiler that knows the size of the scales, but not
+  /// the number of channels, would warn that the loop over groups may pass their end.
   [[nodiscard]] static constexpr std::size_t groups_of(std::size_t columns,
                                                        std::span<const std::byte> scales) noexcept {
     return std::min(columns / hidden_multiple, scales.size() / sizeof(typename Scales::stored));
   }
 
-  /// Begins to load the batch at `column`, if there is one. Otherwise nothing would be loaded
-  /// while the codes of the batch before are computed, because the hardware prefetcher stops then.
+  /// Begins to load the batch at `column`, if there is one. Without this call, nothing would be
+  /// loaded while the codes of the previous batch are computed, because the hardware prefetcher
+  /// stops then.
   static void fetch(std::span<const ::peerbus::bf16> token, std::size_t column) noexcept {
     constexpr std::size_t line = cache_line_bytes / sizeof(::peerbus::bf16);
     const std::size_t end = std::min(token.size(), column + batch * hidden_multiple);

@@ -10,7 +10,7 @@
 #include <peerbus/core/align.hpp>
 
 /// @file
-/// The ways in which `fp8_e4m3_per_128` scales a group and sends the scale along.
+/// The ways in which `fp8_e4m3_per_128` scales a group and sends its scale.
 namespace peerbus::codec {
 
 namespace detail {
@@ -26,8 +26,8 @@ struct group_scale {
 inline constexpr group_scale no_scale{std::numeric_limits<float>::quiet_NaN(),
                                       std::numeric_limits<float>::quiet_NaN()};
 
-/// The smallest magnitude that a scale is computed from. A group with only smaller magnitudes gets
-/// the scale of this one.
+/// The smallest magnitude from which a scale is computed. A group whose magnitudes are all smaller
+/// gets the scale of this magnitude.
 inline constexpr float smallest_magnitude = 1e-4F;
 
 /// The factor that turns the largest magnitude of a group into its scale. Dividing by 448 instead
@@ -44,7 +44,7 @@ struct f32_scales {
   /// The type of a scale in the scales of a row.
   using stored = float;
 
-  /// Returns the bytes of the scales of `groups` groups.
+  /// Returns the size in bytes of the scales of `groups` groups.
   [[nodiscard]] static constexpr std::size_t bytes(std::size_t groups) noexcept {
     return groups * sizeof(stored);
   }
@@ -55,7 +55,7 @@ struct f32_scales {
     return {448.0F / magnitude, magnitude * detail::per_largest_code};
   }
 
-  /// Returns the scale as it is stored, from the factor that turns codes into values.
+  /// Returns the scale in its stored form. `to_values` is the factor that turns codes into values.
   [[nodiscard]] static constexpr stored pack(float to_values) noexcept { return to_values; }
   /// Returns the factor that turns codes into values, from the stored scale.
   [[nodiscard]] static constexpr float unpack(stored scale) noexcept { return scale; }
@@ -81,7 +81,7 @@ struct rounded_f32_scales : f32_scales {
   /// The `name` of the codec with these scales.
   static constexpr std::string_view codec_name = "fp8_e4m3_per_128_rounded_f32";
 
-  /// Returns the factors for a group with the largest magnitude `magnitude`. The scale is rounded
+  /// Returns the factors for a group whose largest magnitude is `magnitude`. The scale is rounded
   /// up to a power of two.
   [[nodiscard]] static constexpr detail::group_scale of(float magnitude) noexcept {
     return detail::power_of_two(detail::rounded_exponent(magnitude));
@@ -98,12 +98,12 @@ struct ue8m0_scales {
   /// The type of a scale in the scales of a row: the exponent, biased by 127.
   using stored = std::uint8_t;
 
-  /// Returns the bytes of the scales of `groups` groups, in whole words.
+  /// Returns the size in bytes of the scales of `groups` groups, in whole words.
   [[nodiscard]] static constexpr std::size_t bytes(std::size_t groups) noexcept {
     return align_up(groups, 4);
   }
 
-  /// Returns the factors of `rounded_f32_scales`.
+  /// Returns the same factors as `rounded_f32_scales::of`.
   [[nodiscard]] static constexpr detail::group_scale of(float magnitude) noexcept {
     return detail::power_of_two(detail::rounded_exponent(magnitude));
   }

@@ -39,7 +39,7 @@ namespace peerbus::codec {
 class int8_per_token {
  public:
   ///@{
-  /// A member of the concept `token_codec`, which states its contract.
+  /// Implements the concept `token_codec`, which states the contract of each member.
   using element = std::int8_t;
 
   static constexpr std::string_view name = "int8_per_token";
@@ -86,8 +86,8 @@ class int8_per_token {
  private:
   static constexpr std::uint16_t infinity_bits = 0x7f80;
 
-  /// The smallest magnitude that is quantised directly: 127 divided by it, or by a larger one, is
-  /// finite.
+  /// The smallest magnitude that is quantised directly. 127 divided by this or by a larger
+  /// magnitude is finite.
   static constexpr float smallest_invertible = 0x1p-121F;
 
   /// Quantises a token whose `magnitude` is below `smallest_invertible`, in blocks that it first

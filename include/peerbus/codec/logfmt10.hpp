@@ -31,65 +31,65 @@ namespace peerbus::codec::logfmt10 {
 
 /// The head of a group: two magnitudes.
 struct head {
-  ::peerbus::bf16 largest;   ///< without its sign
-  ::peerbus::bf16 smallest;  ///< without its sign
+  ::peerbus::bf16 largest;   ///< the largest magnitude, without its sign
+  ::peerbus::bf16 smallest;  ///< the smallest magnitude, without its sign
 };
 static_assert(sizeof(head) == 4);
 
-/// The hidden size is a multiple of it.
+/// The number of which every hidden size must be a multiple.
 inline constexpr std::size_t hidden_multiple = kernel::group_columns;
 
-/// Returns the groups of a row.
+/// Returns the number of groups of a row.
 [[nodiscard]] constexpr std::size_t groups(std::size_t hidden) noexcept {
   return hidden / kernel::group_columns;
 }
-/// Returns the bytes of the heads of a row.
+/// Returns the size in bytes of the heads of a row.
 [[nodiscard]] constexpr std::size_t head_bytes(std::size_t hidden) noexcept {
   return groups(hidden) * sizeof(head);
 }
-/// Returns the groups that are coded together or not at all.
+/// Returns the number of groups of a chunk, which are either all coded or all not coded.
 [[nodiscard]] constexpr std::size_t chunk_groups(std::size_t hidden) noexcept {
   return hidden % 1024 == 0 ? 8 : hidden % 512 == 0 ? 4 : 1;
 }
-/// Returns the bytes of a group that is coded.
+/// Returns the size in bytes of a coded group.
 [[nodiscard]] constexpr std::size_t coded_bytes() noexcept {
   return kernel::group_columns * 10 / 8;
 }
-/// Returns the bytes of a group that is not coded.
+/// Returns the size in bytes of a group that is not coded.
 [[nodiscard]] constexpr std::size_t plain_bytes() noexcept {
   return kernel::group_columns * sizeof(::peerbus::bf16);
 }
 
-/// Returns whether a group with this head can be coded.
+/// Returns whether a group with the head `group_head` can be coded.
 [[nodiscard]] constexpr bool can_code(head group_head) noexcept {
   constexpr std::uint16_t one = 0x3f80;
   return group_head.largest.bits < one && group_head.smallest.bits < group_head.largest.bits;
 }
-/// Returns whether the chunk with `heads` is coded.
+/// Returns whether the chunk whose groups have `heads` is coded.
 [[nodiscard]] constexpr bool is_coded(std::span<const head> heads) noexcept {
   for (const head group_head : heads)
     if (!can_code(group_head)) return false;
   return true;
 }
 
-/// Returns the bytes of the row with `heads`: [groups]. At most 2 x hidden.
+/// Returns the size in bytes of the row whose groups have `heads`: [groups]. At most 2 x hidden.
 [[nodiscard]] std::size_t row_bytes(std::span<const head> heads) noexcept;
 
 /// Encodes `row`: [hidden], a multiple of `hidden_multiple`. Writes all of `heads`, [groups], and
-/// the first bytes of `out`, which has room for 2 x hidden.
-/// Returns: the bytes written to `out`, as `row_bytes(heads)`.
+/// the first bytes of `out`, which has room for 2 x hidden bytes.
+/// Returns: the number of bytes written to `out`, equal to `row_bytes(heads)`.
 /// Cost: reads the row twice. Three passes of arithmetic over the coded groups.
 std::size_t encode(std::span<const ::peerbus::bf16> row, std::span<head> heads,
                    std::byte* out) noexcept;
 
-/// The most rows that `next_groups` decodes at once.
+/// The largest number of rows that `next_groups` decodes at once.
 inline constexpr std::size_t most_rows = kernel::group_columns / 2;
 
-/// A row that is decoded, one group after the other. The row and its heads must outlive it.
+/// A row that is decoded one group after the other. The row and its heads must outlive the reader.
 class reader {
  public:
   reader() = default;
-  /// Begins before the first group of the row at `row` with `heads`: [groups].
+  /// Makes a reader before the first group of the row at `row` with `heads`: [groups].
   reader(std::span<const head> heads, const std::byte* row) noexcept : heads_{heads}, next_{row} {}
 
  private:
@@ -99,12 +99,12 @@ class reader {
   std::span<const head> heads_;
   const std::byte* next_ = nullptr;
   std::size_t group_ = 0;
-  bool coded_ = false;  ///< the current chunk
+  bool coded_ = false;  ///< whether the current chunk is coded
 };
 
-/// Decodes the next group of each of `rows`, of which there are up to `most_rows`, all of one
-/// hidden size. Sets values[i] to the 128 values of row i, which lie in scratch[i], or, if the
-/// group is not coded, in the row.
+/// Decodes the next group of each of `rows`. There are at most `most_rows` rows, all of one hidden
+/// size. Sets values[i] to the 128 values of row i, which lie in scratch[i] or, if the group is not
+/// coded, in the row.
 /// Cost: one pass of arithmetic over each coded group, and one over all heads.
 void next_groups(std::span<reader> rows, ::peerbus::bf16 (*scratch)[kernel::group_columns],
                  const ::peerbus::bf16** values) noexcept;

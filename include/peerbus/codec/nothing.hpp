@@ -13,11 +13,11 @@ namespace peerbus::codec {
 
 /// A codec whose rows have no bytes, for dispatches that only prepare a combine. Only the data
 /// beside a row arrives: the identity of its token, its experts and its attachments. `encode` does
-/// not read the tokens; their span only states their number. Rows decode to zeros.
+/// not read the tokens, of which it needs only the number of elements. Rows decode to zeros.
 class nothing {
  public:
   ///@{
-  /// A member of the concept `token_codec`, which states its contract.
+  /// Implements the concept `token_codec`, which states the contract of each member.
   using element = std::byte;
 
   static constexpr std::string_view name = "nothing";

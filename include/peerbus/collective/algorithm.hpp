@@ -14,13 +14,13 @@
 
 namespace peerbus::collective {
 
-/// How the ranks of a team carry out an operation.
+/// An algorithm by which the ranks of a team carry out an operation.
 enum class algorithm : std::uint8_t {
   automatic,  ///< the cheapest one by the team's costs
   one_shot,   ///< full mesh: each rank gets the operands of all, in one round
   two_shots,  ///< full mesh: each rank reduces a part, then all ranks gather the parts
   doubling,   ///< each rank gets the operands of all, in ceil(log2 n) steps with one message each
-  ring,       ///< parts go from neighbour to neighbour, reduced first and gathered then
+  ring,       ///< parts go from neighbour to neighbour, to be reduced, and then to be gathered
   two_levels  ///< works within near ranks, and among far ranks with equal places
 };
 
@@ -41,32 +41,32 @@ enum class choice_of : std::uint8_t {
   broadcast        ///< `collective::broadcast`
 };
 
-/// How the pages of a team's ranks get to their peers. The names of costs contain it.
+/// The way by which peers get the pages of a team's ranks. The names of costs contain it.
 enum class page_access : std::uint8_t {
-  loads,  ///< peers load them
-  puts,   ///< they are put
-  planes  ///< near peers load them, and they are put to far ones
+  loads,  ///< peers load pages
+  puts,   ///< ranks put pages to peers
+  planes  ///< near peers load pages, and ranks put them to far peers
 };
 
-/// Returns the part of a cost's name that stands for an access: "loads", "puts" or "planes".
+/// Returns the name of an access in the names of costs: "loads", "puts" or "planes".
 [[nodiscard]] constexpr std::string_view name_of(page_access access) noexcept {
   return std::array<std::string_view, 3>{"loads", "puts",
                                          "planes"}[static_cast<std::size_t>(access)];
 }
 
-/// The costs of an access from which the cost of an algorithm is computed. In a `cost_table` each
-/// has the name `collective.<access>.<member>`, such as `collective.puts.round_us`.
+/// The costs of an access from which the cost of an algorithm is computed. The name of each cost in
+/// a `cost_table` is `collective.<access>.<member>`, such as `collective.puts.round_us`.
 struct access_costs {
   double round_us = 0;        ///< alpha: from the signal of the last rank until a rank has seen it
-  double message_us = 0;      ///< what a message to a peer costs; of loads, a peer's cache line
+  double message_us = 0;      ///< a message to a peer; for loads, a cache line of a peer
   double byte_ns = 0;         ///< beta: a byte that goes to one peer, while all ranks send
-  double ring_byte_ns = 0;    ///< the same if each rank sends to one peer only
+  double ring_byte_ns = 0;    ///< a byte to one peer, while each rank sends to one peer only
   double near_byte_ns = 0;    ///< a byte that a near peer loads
   double reduce_byte_ns = 0;  ///< gamma: a byte of a source that a rank reduces
 
-  /// Returns the costs that the library assumes for an access of which a table says nothing. They
-  /// stand for a host's memory, for a network of 5 GB/s and a few microseconds, and, over planes,
-  /// for such a network that the ranks of a host share.
+  /// Returns the costs that the library assumes for an access without costs in a table. They stand
+  /// for the memory of a host, for a network of 5 GB/s and a few microseconds, and, over planes,
+  /// for a network of that kind that the ranks of a host share.
   [[nodiscard]] static constexpr access_costs assumed(page_access access) noexcept {
     if (access == page_access::loads) return {1.0, 0.05, 0.1, 0.1, 0.1, 0.05};
     if (access == page_access::puts) return {5.0, 1.0, 0.2, 0.2, 0.1, 0.05};
@@ -90,7 +90,7 @@ struct team_shape {
   return static_cast<unsigned>(std::bit_width(ranks - 1));
 }
 
-/// Returns into how many parts an algorithm divides the bytes of a round.
+/// Returns the number of parts into which an algorithm divides the bytes of a round.
 [[nodiscard]] constexpr std::size_t parts_of(algorithm by, choice_of operation,
                                              const team_shape& shape) noexcept {
   if (operation == choice_of::reduce_scatter) return shape.ranks();
@@ -99,9 +99,9 @@ struct team_shape {
   return by == algorithm::two_levels ? shape.group_ranks : 1;
 }
 
-/// Returns how many bytes of each rank's input a slice of an algorithm takes, or of each rank's
-/// output for `reduce_scatter`, if elements have `element_bytes` bytes. 0 if the algorithm cannot
-/// be used.
+/// Returns the bytes of each rank's input that an algorithm handles as one slice; for
+/// `reduce_scatter`, the bytes of each rank's output. A slice holds whole elements of
+/// `element_bytes` bytes. 0 if the algorithm cannot be used.
 [[nodiscard]] constexpr std::size_t whole_slice(algorithm by, choice_of operation,
                                                 const team_shape& shape,
                                                 std::size_t element_bytes) noexcept {
@@ -134,7 +134,7 @@ struct team_shape {
   return by != algorithm::ring && by != algorithm::two_levels;
 }
 
-/// Returns whether an operation has an algorithm that a team of this shape can use.
+/// Returns whether a team of this shape can carry out an operation by an algorithm.
 [[nodiscard]] constexpr bool is_possible(algorithm by, choice_of operation,
                                          const team_shape& shape) noexcept {
   if (by == algorithm::one_shot) return true;
@@ -148,10 +148,10 @@ struct team_shape {
          shape.access != page_access::loads;
 }
 
-/// Returns what an operation costs by an algorithm, in microseconds. `bytes` are those of each
-/// rank's input, or of its output for `reduce_scatter`. For n ranks, of which m are near each
-/// other, R = ceil(bytes / slice_of), a = round_us, s = (n-1) x message_us, and the costs of a byte
-/// b, ring_b, near_b and g:
+/// Returns the cost of an operation by an algorithm, in microseconds. `bytes` is the size of each
+/// rank's input, or of its output for `reduce_scatter`. There are n ranks, of which m are near each
+/// other. R = ceil(bytes / slice_of), at least 1; a = round_us; s = (n-1) x message_us; and b,
+/// ring_b, near_b and g are the costs of a byte:
 ///
 /// | algorithm  | microseconds                                                               |
 /// | ---------- | -------------------------------------------------------------------------- |
@@ -170,9 +170,8 @@ struct team_shape {
 /// | reduce_scatter, two_levels | 2 R (a + s) + bytes ((n/m - 1) b + 2 n near_b + (n + n/m) g) |
 /// | reduce_scatter, ring       | a + s + R (n-1) (a + message_us) + bytes (n-1) (ring_b + 2 g) |
 ///
-/// The costs of bytes are nanoseconds. Over `planes`,
-/// bytes between near ranks cost near_b in one_shot and two_shots. The result is infinite if the
-/// algorithm is not possible.
+/// The costs of bytes are nanoseconds. Over `planes`, bytes between near ranks cost near_b in
+/// one_shot and two_shots. The result is infinite if the algorithm is not possible.
 [[nodiscard]] constexpr double cost_us(algorithm by, choice_of operation, std::size_t bytes,
                                        const team_shape& shape,
                                        const access_costs& costs) noexcept {
@@ -217,15 +216,15 @@ struct team_shape {
   return std::numeric_limits<double>::infinity();
 }
 
-/// The algorithms by which each rank gets the operands of all.
+/// The algorithms by which each rank gets the operands of all ranks.
 inline constexpr std::array gathering_algorithms{algorithm::one_shot, algorithm::doubling};
-/// The algorithms by which each rank reduces a part.
+/// The algorithms by which each rank reduces a part of the elements.
 inline constexpr std::array dividing_algorithms{algorithm::two_shots, algorithm::ring,
                                                 algorithm::two_levels};
 
-/// Returns the cheapest of several algorithms for an operation, or `automatic` if none of them is
-/// possible. Of algorithms that cost the same, also nothing or more than a `double` holds, the
-/// first one is taken. `may_reorder` allows those that do not keep the order of ranks.
+/// Returns the cheapest of `candidates` for an operation, or `automatic` if none of them is
+/// possible. If costs are equal, or exceed a `double`, returns the first of these algorithms.
+/// `may_reorder` allows algorithms that do not keep the order of ranks.
 [[nodiscard]] constexpr algorithm cheapest(std::span<const algorithm> candidates,
                                            choice_of operation, std::size_t bytes,
                                            const team_shape& shape, const access_costs& costs,

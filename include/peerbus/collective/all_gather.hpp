@@ -28,7 +28,7 @@ namespace peerbus::collective {
 /// - `two_levels`: 2 R rounds. Each byte of `input` is put once to each other group of near ranks.
 ///
 /// An input `in_window` of `team_options::window_bytes` or more is not staged: two rounds, and
-/// peers copy each byte from where it lies.
+/// peers copy each byte from the window.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output>

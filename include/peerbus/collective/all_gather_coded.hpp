@@ -25,20 +25,20 @@
 
 namespace peerbus::collective {
 
-/// Where `all_gather_coded` leaves rows as the codec encoded them.
+/// The output ranges of `all_gather_coded` for rows that stay encoded.
 struct coded_rows {
   std::span<std::byte> rows;    ///< [ranks, tokens, `Codec::row_bytes(hidden)`]
   std::span<std::byte> scales;  ///< [ranks, tokens, `Codec::scale_bytes(hidden)`]
 };
 
-/// A range into which `all_gather_coded` decodes tokens: of bf16 or float.
+/// A range of bf16 or float into which `all_gather_coded` decodes tokens.
 template <class R>
 concept decoded_output = detail::output_range<R> && (std::same_as<detail::element_of<R>, float> ||
                                                      std::same_as<detail::element_of<R>, bf16>);
 
 namespace detail {
 
-/// Whether rows of `Codec` are tokens of `T` already, so that decoding copies them.
+/// True if rows of `Codec` are already tokens of `T`, so that decoding copies them.
 template <token_codec Codec, class T>
 inline constexpr bool decodes_by_copying =
     verbatim_codec<Codec> && std::same_as<T, token_of<Codec>>;
@@ -62,7 +62,7 @@ auto decoder_to(const Codec& codec, const coded_shape& shape, T* out) noexcept {
   };
 }
 
-/// Returns the function that copies rows as they are to `out`.
+/// Returns the function that copies rows to `out` without decoding them.
 inline auto copier_to(const coded_shape& shape, const coded_rows& out) noexcept {
   return [&shape, &out](std::size_t index, const coded_place<const std::byte>& place,
                         std::span<float>) noexcept {
@@ -73,12 +73,12 @@ inline auto copier_to(const coded_shape& shape, const coded_rows& out) noexcept 
   };
 }
 
-/// The part of an `all_gather_coded` that its second half needs besides the operands.
+/// The data of an `all_gather_coded` that its second half needs besides the operands.
 template <token_codec Codec>
 struct kept_codec {
   Codec codec;
   std::size_t hidden;
-  std::span<std::byte> scales;  ///< where scales go, if rows stay encoded
+  std::span<std::byte> scales;  ///< the target of scales, if rows stay encoded
 };
 
 /// Returns the shape of `elements` elements of tokens that `Codec` encodes.
@@ -92,8 +92,8 @@ coded_shape coded_shape_of(std::size_t elements, std::size_t hidden) noexcept {
           sizeof(token_of<Codec>)};
 }
 
-/// Carries out an `all_gather_coded`. `Element` is that of the output, or `std::byte` for rows that
-/// stay encoded. The callable of `kept` is a `kept_codec`.
+/// Carries out an `all_gather_coded`. `Element` is the type of the output's elements, or
+/// `std::byte` for rows that stay encoded. The callable of `kept` is a `kept_codec`.
 template <token_codec Codec, class Element>
 void gather_coded(call_rounds& gather, const request& given, const reducer& kept) {
   using token = token_of<Codec>;
@@ -114,14 +114,14 @@ void gather_coded(call_rounds& gather, const request& given, const reducer& kept
   }
 }
 
-/// An `all_gather_coded` that has begun, with what its halves need.
+/// An `all_gather_coded` that has begun, with the data for both halves.
 template <token_codec Codec>
 struct coded_call {
   operation begun;
   request given;
   kept_codec<Codec> with;
 
-  /// Returns `with` in the form that an operation passes on. It refers to this object.
+  /// Returns `with` in the form that an operation passes on. The result refers to this object.
   [[nodiscard]] reducer kept() const noexcept { return {{}, &with, nullptr}; }
 };
 
@@ -152,7 +152,7 @@ coded_call<Codec> begin_coded(team& team, const Codec& codec, std::size_t hidden
           {codec, hidden, checked.scales}};
 }
 
-/// Returns a range to which tokens are decoded as a span, and `coded_rows` as they are.
+/// Returns `output` as a span if tokens are decoded into it. Returns `coded_rows` unchanged.
 template <class Output>
 [[nodiscard]] auto output_span(Output& output) noexcept {
   if constexpr (decoded_output<Output>)
@@ -168,13 +168,13 @@ concept kept_token_codec = token_codec<Codec> && std::is_trivially_copyable_v<ke
 
 }  // namespace detail
 
-/// Encodes this rank's `tokens` by `codec`, and gathers those of all ranks in the order of ranks:
-/// `all_gather` of tokens that travel in the codec's form. `tokens` is [tokens, hidden] of
-/// `token_of<Codec>`, with the same number of tokens on all ranks, which may be 0. `output` is
-/// [ranks, tokens, hidden] of bf16 or float, into which rows are decoded, or `coded_rows`, which
-/// take them as they are. All ranks get the same bytes, and so does the sender for its own tokens.
-/// In place, `tokens` is row `rank` of an `output` of the same type. Returns when `output` is
-/// complete; the caller may then reuse `tokens`.
+/// Encodes this rank's `tokens` by `codec`, and gathers the tokens of all ranks in the order of
+/// ranks. It is an `all_gather` of tokens that travel in the codec's form. `tokens` is [tokens,
+/// hidden] of `token_of<Codec>`, with the same number of tokens on all ranks, which may be 0.
+/// `output` is [ranks, tokens, hidden] of bf16 or float, into which rows are decoded, or
+/// `coded_rows`, into which rows are copied without decoding. All ranks get the same bytes, and so
+/// does the sender for its own tokens. In place, `tokens` is row `rank` of an `output` of the same
+/// type. Returns when `output` is complete; the caller may then reuse `tokens`.
 ///
 /// Algorithm: as `all_gather`, in slices of whole rows with their scales.
 /// Cost: ceil(tokens / (slice / (row + scales))) rounds, at least one. Each token is encoded once,
@@ -197,8 +197,8 @@ void all_gather_coded(team& team, const Codec& codec, std::size_t hidden, const 
 
 /// Does the first half of `all_gather_coded`, with the same arguments: encodes the first slice.
 /// `pending::finish` does the rest. `pending` says what holds between the halves. `codec` is
-/// copied, so it is trivially copyable and no larger than 40 bytes. So are the spans of
-/// `coded_rows`.
+/// copied, so it must be trivially copyable and no larger than 40 bytes. The spans of `coded_rows`
+/// are copied, too.
 template <detail::kept_token_codec Codec, spannable Tokens, class Output>
   requires std::same_as<detail::element_of<Tokens>, token_of<Codec>> &&
            detail::lasting_range<Tokens> &&

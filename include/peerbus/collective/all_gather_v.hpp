@@ -14,14 +14,14 @@ namespace peerbus::collective {
 
 /// Copies the `input` of every rank to its part of the `output` of every rank, as `all_gather` does
 /// with inputs of different sizes. `input` is [`parts.counts[rank]`]. `parts` says where inputs go
-/// in `output`. Counts are the same on all ranks, displacements need not be. In place, `input` is
-/// this rank's part of `output`. Returns when `output` is complete; the caller may then reuse
+/// in `output`. Counts must be the same on all ranks; displacements may differ. In place, `input`
+/// is this rank's part of `output`. Returns when `output` is complete; the caller may then reuse
 /// `input`.
 ///
 /// Algorithm: a round in which ranks compare counts, then as `all_gather`.
 /// Cost: 1 + ceil(bytes of the longest input / slice) rounds, at least 2. Each byte of `input` is
 /// written once, and put to each peer that cannot read it; each byte of `output` is copied once.
-/// An input `in_window` is not staged: three rounds, and peers copy each byte from where it lies.
+/// An input `in_window` is not staged: three rounds, and peers copy each byte from the window.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output>

@@ -19,30 +19,31 @@ namespace peerbus::collective {
 /// `data`. Returns when `output` is complete; the caller may then reuse `input`.
 ///
 /// Elements are reduced in the order of ranks, in `accumulator_t`, and rounded once. Equal inputs
-/// give equal bits on every rank and in every run, over every transport and by every algorithm,
-/// except by `ring` and `two_levels`. These two keep equal bits on every rank and in every run, but
-/// reduce in another order, and round each partial result. They are used for sums, products, minima
-/// and maxima of integers, which do not depend on that, and with `team_options::may_reorder`.
+/// give equal bits on every rank and in every run, over every transport and by every algorithm
+/// except `ring` and `two_levels`. These two algorithms give equal bits on every rank and in every
+/// run, but reduce in another order, and round each partial result. They are used for sums,
+/// products, minima and maxima of integers, which do not depend on the order, and with
+/// `team_options::may_reorder`.
 ///
 /// Algorithm: that of `team::algorithm_of`. n ranks; R is bytes / `slice_of`, rounded up, at
 /// least 1. `cost_us` computes times.
 ///
-/// - `one_shot`: each rank publishes its input and reduces those of all. R rounds. Each byte is
-///   written once, put to each peer that cannot read it, and read once for each rank.
+/// - `one_shot`: each rank publishes its input and reduces the inputs of all ranks. R rounds. Each
+///   byte is written once, put to each peer that cannot read it, and read once for each rank.
 /// - `two_shots`: each rank reduces one part of the elements, as in `reduce_scatter`, and publishes
 ///   the result, as in `all_gather`. 2 R rounds. Each byte is written, put, read and copied about
 ///   twice, whatever the number of ranks.
 /// - `doubling`: the inputs of 1, 2, 4 and more ranks go from rank to rank, and each rank reduces
-///   those of all. R ceil(log2 n) steps, with one message each; bytes as `one_shot`.
+///   the inputs of all ranks. R ceil(log2 n) steps, with one message each; bytes as `one_shot`.
 /// - `ring`: one round, and 2 R (n-1) steps with one message each, to the next rank only. Bytes as
 ///   `two_shots`.
 /// - `two_levels`: 3 R rounds. Of g groups of m near ranks, each rank puts (g-1)/m of its bytes.
 ///
 /// Operands `in_window`, in place, of `team_options::window_bytes` or more take two rounds: each
-/// rank reduces one part of the elements where they lie, and stores the result to all operands.
-/// Each byte is read once for each rank that reduces it, and stored once. An input `in_window` that
-/// is not the output is read where it lies in one shot, if costs and options say so, and is
-/// otherwise staged.
+/// rank reduces one part of the elements in the window, and stores the result to all operands. Each
+/// byte is read once for each rank that reduces it, and stored once. An input `in_window` that is
+/// not the output is read in the window in one shot, if costs and options say so. Otherwise it is
+/// staged.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output, reduction<detail::element_of<Input>> Op>
@@ -60,8 +61,8 @@ void all_reduce(team& team, Data&& data, const Op& op, const call_options& optio
 
 ///@{
 /// Does the first half of `all_reduce`, with the same arguments. `pending::finish` does the rest.
-/// `pending` says what holds between the halves. `op` is copied, so it is trivially copyable and no
-/// larger than 64 bytes.
+/// `pending` says what holds between the halves. `op` is copied, so it must be trivially copyable
+/// and no larger than 64 bytes.
 template <spannable Input, detail::output_range Output,
           detail::kept_reduction<detail::element_of<Input>> Op>
   requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&

@@ -17,7 +17,7 @@ namespace peerbus::collective {
 
 namespace detail {
 
-/// Returns the request of an `all_reduce_add`, whose operands may lie anywhere.
+/// Returns the request of an `all_reduce_add`. It treats operands in windows as other memory.
 template <spannable Input, spannable Residual, output_range Output>
 [[nodiscard]] request request_of(const Input& input, const Residual& residual,
                                  Output& output) noexcept {
@@ -29,12 +29,12 @@ template <spannable Input, spannable Residual, output_range Output>
 
 }  // namespace detail
 
-/// Adds the `input` of all ranks and `residual`, element by element, to the `output` of every rank:
-/// the sum of partial products of a layer whose weights are divided among ranks, and the layer's
-/// residual connection, in one pass. All three are [count], with the same count on all ranks, which
-/// may be 0. `residual` is the same on all ranks, which is not checked. `output` may be the same
-/// range as `input` or `residual`. Returns when `output` is complete; the caller may then reuse
-/// `input`.
+/// Adds the `input` of all ranks and `residual`, element by element, and writes the sum to the
+/// `output` of every rank. In one pass, that is the sum of partial products of a layer whose
+/// weights are divided among ranks, and the layer's residual connection. All three are [count],
+/// with the same count on all ranks, which may be 0. `residual` must be the same on all ranks,
+/// which is not checked. `output` may be the same range as `input` or `residual`. Returns when
+/// `output` is complete; the caller may then reuse `input`.
 ///
 /// Elements are added in the order of ranks, `residual` last, in `accumulator_t`, and rounded once.
 /// Equal inputs give equal bits on every rank and in every run, over every transport.

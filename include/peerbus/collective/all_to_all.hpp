@@ -18,9 +18,9 @@ namespace peerbus::collective {
 ///
 /// Algorithm: full mesh. Each rank publishes a part for each peer, in slices.
 /// Cost: ceil(bytes of a row / (slice / ranks)) rounds, at least one. Each byte of `input` is
-/// written once, and put to its peer if that cannot read it; each byte of `output` is copied once.
-/// An input `in_window` that is not the output, with rows of `team_options::window_bytes` or more,
-/// is not staged: two rounds, and peers copy each byte from where it lies.
+/// written once, and put to its peer if the peer cannot read it; each byte of `output` is copied
+/// once. An input `in_window` that is not the output, with rows of `team_options::window_bytes` or
+/// more, is not staged: two rounds, and peers copy each byte from the window.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output>

@@ -14,15 +14,15 @@ namespace peerbus::collective {
 
 /// Copies part `peer` of the `input` of this rank to part `rank` of the `output` of `peer`, for all
 /// pairs of ranks, as `all_to_all` does with parts of different sizes. `sent` says where parts lie
-/// in `input`, and `received` where they go in `output`. `sent.counts[peer]` is the same as
+/// in `input`, and `received` where they go in `output`. `sent.counts[peer]` must equal
 /// `received.counts[rank]` at `peer`. In place, both operands are the same range, with equal counts
 /// and displacements. Returns when `output` is complete; the caller may then reuse `input`.
 ///
 /// Algorithm: a round in which ranks compare counts, then as `all_to_all`.
 /// Cost: 1 + ceil(bytes of the longest part of all ranks / (slice / ranks)) rounds, at least 2.
-/// Each byte of `input` is written once, and put to its peer if that cannot read it; each byte of
-/// `output` is copied once. An input `in_window` that is not the output is not staged: three
-/// rounds, and peers copy each byte from where it lies.
+/// Each byte of `input` is written once, and put to its peer if the peer cannot read it; each byte
+/// of `output` is copied once. An input `in_window` that is not the output is not staged: three
+/// rounds, and peers copy each byte from the window.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output>

@@ -12,19 +12,20 @@
 
 namespace peerbus::collective {
 
-/// Copies the `data` of rank `root` to that of every other rank. `data` is [count], with the same
-/// count on all ranks, which may be 0. Returns when `data` is complete; the root may change its own
-/// then.
+/// Copies the `data` of rank `root` to the `data` of every other rank. `data` is [count], with the
+/// same count on all ranks, which may be 0. Returns when `data` is complete; the root may then
+/// change its `data`.
 ///
 /// Algorithm: that of `team::algorithm_of`. R is bytes / `slice_of`, rounded up, at least 1.
 ///
-/// - `one_shot`: the root publishes slices, and all others copy them. R rounds. The root writes
-///   each byte once, and puts it to each peer that cannot read it; the others copy each byte once.
+/// - `one_shot`: the root publishes slices, and all other ranks copy them. R rounds. The root
+///   writes each byte once, and puts it to each peer that cannot read it; the others copy each byte
+///   once.
 /// - `two_levels`: 2 R rounds. The root puts each byte to one rank of each other group of near
 ///   ranks, which publishes it to its group.
 ///
 /// Data `in_window`, on all ranks, of `team_options::window_bytes` or more is not staged: two
-/// rounds, and peers copy each byte from where it lies.
+/// rounds, and peers copy each byte from the window.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <detail::output_range Data>

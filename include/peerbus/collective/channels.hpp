@@ -24,34 +24,34 @@ namespace detail {
 class batch;
 }
 
-/// Options of channels. The same on all ranks.
+/// Options of channels, which must be the same on all ranks.
 struct channel_options {
   /// The memory at each rank through which messages travel in slices, in bytes. More memory means
   /// fewer and longer slices.
   std::size_t scratch_bytes = std::size_t{1} << 20U;
   /// The least message, in bytes, that its receiver reads in the private memory of the sender, in
-  /// one copy, where memory of peers loads and stores and the kernel permits that. Messages of two
-  /// slices and less always travel in slices, so that their senders do not wait until they are
-  /// received. If a receiver finds that it cannot read, the message comes in slices after all.
+  /// one copy. The sender's memory must load and store, and the kernel must permit the read.
+  /// Messages of up to two slices always travel in slices, so that their senders do not wait until
+  /// they are received. If a receiver finds that it cannot read, the message is sent in slices.
   std::size_t private_bytes = std::size_t{64} << 10U;
 };
 
 /// The memory through which the ranks of a communicator send each other messages by `send`, `recv`
-/// and `batch_send_recv`. Ranks other than the two ends of a message take no part in it, so it has
+/// and `batch_send_recv`. Only the two ends of a message take part in it. Therefore channels have
 /// memory and signals for each pair of ranks, apart from those of a `team`.
 ///
-/// Messages from one rank to another are matched in the order in which both ends name them. Both
-/// ends say how many elements of which type they mean. A message is moved if they agree. Otherwise
-/// both ends get `error` mismatch, which names the message and what each end said; its output is
-/// not written, and the channels remain usable. They also remain usable after a message
-/// that is not all mapped memory at its sender; `batch_send_recv` says what both ends get.
+/// Messages from one rank to another are matched in the order in which both ends name them. Each
+/// end gives the number and the type of the elements. A message is moved if both ends agree.
+/// Otherwise both ends get `error` mismatch, which names the message and what each end said; its
+/// output is not written, and the channels remain usable. They also remain usable after a message
+/// that is not all mapped memory at its sender; `batch_send_recv` says which errors both ends get.
 ///
 /// Cost: a message takes ceil(bytes / `map().slot_bytes`) slices, at least one. Each byte is
 /// written once by the sender, put if the receiver's memory does not load and store, and copied
 /// once by the receiver. A message that is read in private memory takes one slice, which is empty
-/// if its receiver has come first, and all bytes that are not in it are copied once. The sender
-/// raises a signal for each slice; the receiver raises one for each slice and one for each message.
-/// No operation allocates, unless it fails.
+/// if the receiver came first. All bytes outside this slice are copied once. The sender raises a
+/// signal for each slice; the receiver raises one for each slice and one for each message. No
+/// operation allocates, unless it fails.
 /// Memory: `map().total_bytes()` at each rank.
 /// Threads: one operation at a time, whole or in halves (`pending_messages`), by one lane.
 /// Different channels, teams, and the communicator itself, may be used at the same time. Channels
@@ -61,11 +61,11 @@ class channels {
   /// The least size of a slice, in bytes.
   static constexpr std::size_t least_slot_bytes = 64;
 
-  /// Makes the channels between all ranks of `comm`, which outlives them. Collective, with equal
-  /// options. `until` is the deadline; without it, the default timeout of `comm` applies.
+  /// Makes the channels between all ranks of `comm`, which must outlive them. Collective, with
+  /// equal options. `until` is the deadline; without it, the default timeout of `comm` applies.
   /// Cost: two agreements and one window.
   /// Throws, on all ranks: `error` mismatch if the options differ, invalid_argument if the scratch
-  /// memory is too small for so many ranks, out_of_memory, timed_out, peer_dead, poisoned.
+  /// memory is too small for the number of ranks, out_of_memory, timed_out, peer_dead, poisoned.
   template <transport Transport>
   explicit channels(communicator<Transport>& comm, const channel_options& options = {},
                     std::optional<deadline> until = std::nullopt)
@@ -78,19 +78,18 @@ class channels {
   channels& operator=(const channels&) = delete;
   ~channels() = default;
 
-  /// Goes on in the present view of the communicator, in the memory that the channels have. The
-  /// members of the view call it when `continue_without_the_dead` has returned. Ranks keep their
-  /// numbers, and messages with ranks that are gone are refused. Messages that were under way are
-  /// given up, also those between their halves. `until` is the deadline; without it, the default
-  /// timeout applies.
+  /// Moves the channels to the present view of the communicator, in their memory. Each member of
+  /// the view calls it after `continue_without_the_dead`. Ranks keep their numbers, and messages
+  /// with ranks that are gone are refused. Messages under way are discarded, also between their
+  /// halves. `until` is the deadline; without it, the default timeout applies.
   /// Cost: one `rank_group::gather_in_view`, and three signals to each peer.
-  /// Throws: `error` invalid_argument if the channels are in this view already; poisoned if the
-  /// communicator has not gone on; peer_dead, on all members that live, which continue without the
-  /// dead and resume once more; timed_out, as on some alone; view_changed.
+  /// Throws: `error` invalid_argument if the channels are already in this view; poisoned if the
+  /// communicator has not moved to a later view; peer_dead, on all living members, which continue
+  /// without the dead and resume again; timed_out, perhaps on some members only; view_changed.
   void resume(std::optional<deadline> until = std::nullopt);
 
-  /// Returns the memory that channels between `ranks` ranks over `Transport` would have, without
-  /// making them. `reach` matters if it is known at run time only (`any_transport`).
+  /// Returns the places and sizes of the memory of channels between `ranks` ranks over `Transport`,
+  /// without making them. Give `reach` if it is known at run time only (`any_transport`).
   template <transport Transport>
   [[nodiscard]] static constexpr channel_map map_for(
       std::size_t ranks, const channel_options& options = {},

@@ -20,9 +20,9 @@ namespace peerbus::collective {
 ///
 /// Algorithm: all ranks publish slices, and the root copies them.
 /// Cost: ceil(bytes of `input` / slice) rounds, at least one. Each byte of `input` is written once,
-/// and put to the root if that cannot read it; the root copies each byte of `output` once.
-/// An input `in_window` of `team_options::window_bytes` or more is not staged: two rounds, and the
-/// root copies each byte from where it lies.
+/// and put to the root if the root cannot read it; the root copies each byte of `output` once. An
+/// input `in_window` of `team_options::window_bytes` or more is not staged: two rounds, and the
+/// root copies each byte from the window.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output>

@@ -14,17 +14,16 @@
 namespace peerbus::collective {
 
 /// Copies the `input` of every rank to its part of the `output` of rank `root`, as `gather` does
-/// with inputs of different sizes. `parts` says at the root where inputs go in `output`, and
+/// with inputs of different sizes. At the root, `parts` says where inputs go in `output`, and
 /// `parts.counts[r]` is the size of the input of rank `r`. At other ranks `output` and `parts` are
-/// not looked at and may be empty. In place, `input` is the root's part of `output` at the root.
-/// Returns when `output` is complete at the root; the caller may then reuse `input`.
+/// not read and may be empty. In place, `input` is the root's part of `output` at the root. Returns
+/// when `output` is complete at the root; the caller may then reuse `input`.
 ///
 /// Algorithm: a round in which the root compares counts, then as `gather`.
 /// Cost: 1 + ceil(bytes of the longest input / slice) rounds, at least 2. Each byte of `input` is
-/// written once, and put to the root if that cannot read it; the root copies each byte of `output`
-/// once.
-/// An input `in_window` is not staged: three rounds, and the root copies each byte from where it
-/// lies.
+/// written once, and put to the root if the root cannot read it; the root copies each byte of
+/// `output` once. An input `in_window` is not staged: three rounds, and the root copies each byte
+/// from the window.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output>

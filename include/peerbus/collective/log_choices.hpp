@@ -7,9 +7,9 @@
 
 namespace peerbus::collective {
 
-/// Tells `sink` which algorithm `made` takes for each operation that has several, from which size
-/// on, and why, and before it where the costs that decide were measured, if they say so. Sizes are
-/// bytes of a rank's input, or of its output for `reduce_scatter`. Not collective.
+/// Tells `sink` the algorithms that `made` takes for each operation that has several: from which
+/// size on, and why. If the costs that decide say where they were measured, `sink` is told that
+/// first. Sizes are bytes of a rank's input, or of its output for `reduce_scatter`. Not collective.
 /// Cost: allocates, and may read a file of /proc.
 /// Throws: what `sink` throws.
 void log_choices(const team& made, log_sink sink);

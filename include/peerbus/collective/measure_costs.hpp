@@ -14,11 +14,11 @@
 
 namespace peerbus::collective {
 
-/// How often `measure_costs` times a call. The same on all ranks.
+/// The numbers of repetitions of `measure_costs`, and its other options. The same on all ranks.
 struct measure_options {
-  std::size_t turns = 9;            ///< the median of so many times counts, at least 1
-  std::size_t calls = 50;           ///< calls that are timed together, at least 1
-  team_options team{};              ///< of the teams, whose algorithm and costs do not matter
+  std::size_t turns = 9;            ///< the number of times whose median is taken, at least 1
+  std::size_t calls = 50;           ///< the number of calls that are timed together, at least 1
+  team_options team{};              ///< options of the teams; `algorithm` and `costs` are ignored
   std::optional<deadline> until{};  ///< empty: the default timeout of the communicator
 };
 
@@ -31,7 +31,7 @@ struct measured_teams {
   team& ring;
 };
 
-/// Measures the costs of the teams' access. Collective.
+/// Measures and returns the costs of the teams' access. Collective.
 access_costs measure_access(const measured_teams& teams, const measure_options& options);
 
 /// Sets the costs of an access in a table, as measured on this machine.
@@ -39,9 +39,10 @@ void set_costs(cost_table& table, page_access access, const access_costs& costs)
 
 }  // namespace detail
 
-/// Returns `table` with the costs of this communicator's access, measured by all ranks, in place of
-/// those that it has. All ranks return the same costs, with the name of their own machine
-/// (`cost_table::machine`). `cost_table::file_text` is for files. Collective, with equal options.
+/// Returns `table` after replacing the costs of this communicator's access by costs that all ranks
+/// measure. All ranks return the same costs, each with the name of its own machine
+/// (`cost_table::machine`). `cost_table::file_text` makes the text of a file. Collective, with
+/// equal options.
 ///
 /// Each time is the median over the turns, of the slowest rank. T(x) is the time of `all_gather` of
 /// 8 bytes by algorithm x, and B a slice:
@@ -50,15 +51,15 @@ void set_costs(cost_table& table, page_access access, const access_costs& costs)
 /// - `message_us` = (full - step) / (n - 2), and `round_us` = step - `message_us`. For loads, and
 ///   for two ranks, `message_us` is 0, and `round_us` is full;
 /// - `byte_ns` = (time of `all_gather` of B by one_shot - full) / ((n-1) B). Over planes, the part
-///   of near ranks is taken off;
+///   of near ranks is subtracted;
 /// - `reduce_byte_ns` = time of the sum of two ranges of B bytes of f32 / 2 B;
 /// - `near_byte_ns` = time of copying B bytes / B, while all ranks copy;
-/// - `ring_byte_ns`, from an `all_reduce` of n slices by ring, after the formula of `cost_us`. For
+/// - `ring_byte_ns`, from an `all_reduce` of n slices by ring, by the formula of `cost_us`. For
 ///   loads, and for two ranks, it is `byte_ns`.
 ///
-/// No cost is less than 0. With one rank, `table` is returned as it is.
-/// Cost: a few thousand operations, and the memory of three teams for as long.
-/// Throws, on all ranks: as `team`, and as operations.
+/// No cost is less than 0. With one rank, `table` is returned unchanged.
+/// Cost: a few thousand operations, and the memory of three teams until it returns.
+/// Throws, on all ranks: as the constructor of `team`, and as operations.
 template <transport Transport>
 [[nodiscard]] cost_table measure_costs(communicator<Transport>& comm, cost_table table = {},
                                        const measure_options& options = {}) {

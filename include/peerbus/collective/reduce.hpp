@@ -23,9 +23,9 @@ namespace peerbus::collective {
 ///
 /// Algorithm: all ranks publish slices, and the root reduces them.
 /// Cost: ceil(bytes / slice) rounds, at least one. Each byte is written once, and put to the root
-/// if that cannot read it; the root reads each byte of all ranks once.
-/// An input `in_window` of `team_options::window_bytes` or more is not staged: two rounds, and the
-/// root reads each byte where it lies.
+/// if the root cannot read it; the root reads each byte of all ranks once. An input `in_window` of
+/// `team_options::window_bytes` or more is not staged: two rounds, and the root reads each byte in
+/// the window.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output, reduction<detail::element_of<Input>> Op>
@@ -38,8 +38,8 @@ void reduce(team& team, const Input& input, Output&& output, const Op& op, rank_
 }
 
 /// Does the first half of `reduce`, with the same arguments. `pending::finish` does the rest.
-/// `pending` says what holds between the halves. `op` is copied, so it is trivially copyable and no
-/// larger than 64 bytes.
+/// `pending` says what holds between the halves. `op` is copied, so it must be trivially copyable
+/// and no larger than 64 bytes.
 template <spannable Input, detail::output_range Output,
           detail::kept_reduction<detail::element_of<Input>> Op>
   requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&

@@ -19,22 +19,22 @@ namespace peerbus::collective {
 /// is complete; the caller may then reuse `input`.
 ///
 /// Elements are reduced in the order of ranks, in `accumulator_t`, and rounded once. Equal inputs
-/// give equal bits in every run, over every transport and by every algorithm, with two exceptions:
-/// `ring` and `two_levels` reduce in another order and round each partial result, as `all_reduce`
-/// says. By each of these, bits are equal in every run as well.
+/// give equal bits in every run, over every transport and by every algorithm except `ring` and
+/// `two_levels`. These two algorithms give equal bits in every run, but reduce in another order and
+/// round each partial result, as `all_reduce` says.
 ///
 /// Algorithm: that of `team::algorithm_of` for the bytes of a row. n ranks; R is the bytes of a row
 /// / `slice_of`, rounded up, at least 1. `cost_us` computes times.
 ///
-/// - `one_shot`: full mesh. Each rank publishes a part for each peer, which reduces those of all
-///   ranks. R rounds. Each byte of `input` is written once, and put to its peer if that cannot read
-///   it; the bytes of a row are read once for each rank.
-/// - `ring`: one round, and R (n-1) steps with one message each, to the next rank only, of n-1 rows
-///   in all.
+/// - `one_shot`: full mesh. Each rank publishes a part for each peer, and each peer reduces the
+///   parts of all ranks for it. R rounds. Each byte of `input` is written once, and put to its peer
+///   if the peer cannot read it; the bytes of a row are read once for each rank.
+/// - `ring`: one round, and R (n-1) steps with one message each, to the next rank only. The
+///   messages have n-1 rows in all.
 /// - `two_levels`: 2 R rounds. Of g groups of near ranks, each rank puts g-1 rows.
 ///
 /// An input `in_window` with rows of `team_options::window_bytes` or more is not staged: two
-/// rounds, and each byte of a row is read where it lies.
+/// rounds, and each byte of a row is read in the window.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output, reduction<detail::element_of<Input>> Op>
@@ -46,8 +46,8 @@ void reduce_scatter(team& team, const Input& input, Output&& output, const Op& o
 }
 
 /// Does the first half of `reduce_scatter`, with the same arguments. `pending::finish` does the
-/// rest. `pending` says what holds between the halves. `op` is copied, so it is trivially copyable
-/// and no larger than 64 bytes.
+/// rest. `pending` says what holds between the halves. `op` is copied, so it must be trivially
+/// copyable and no larger than 64 bytes.
 template <spannable Input, detail::output_range Output,
           detail::kept_reduction<detail::element_of<Input>> Op>
   requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&

@@ -16,19 +16,19 @@ namespace peerbus::collective {
 
 /// Reduces part `rank` of the `input` of every rank to the `output` of rank `rank`, as
 /// `reduce_scatter` does with parts of different sizes. `parts` says where parts lie in `input`,
-/// and `output` is [`parts.counts[rank]`]. Counts are the same on all ranks, displacements need not
-/// be. In place, `output` is this rank's part of `input`, whose parts must not overlap; the rest of
-/// `input` stays as it is.
-/// Returns when `output` is complete; the caller may then reuse `input`.
+/// and `output` is [`parts.counts[rank]`]. Counts must be the same on all ranks; displacements may
+/// differ. In place, `output` is this rank's part of `input`, whose parts must not overlap; the
+/// rest of `input` is unchanged. Returns when `output` is complete; the caller may then reuse
+/// `input`.
 ///
 /// Elements are reduced in the order of ranks, in `accumulator_t`, and rounded once. Equal inputs
 /// give equal bits in every run, over every transport.
 ///
 /// Algorithm: a round in which ranks compare counts, then as `reduce_scatter`.
 /// Cost: 1 + ceil(bytes of the longest part / (slice / ranks)) rounds, at least 2. Each byte of
-/// `input` is written once, and put to its peer if that cannot read it; the bytes of a part are
-/// read once for each rank.
-/// An input `in_window` is not staged: three rounds, and each byte of a part is read where it lies.
+/// `input` is written once, and put to its peer if the peer cannot read it; the bytes of a part are
+/// read once for each rank. An input `in_window` is not staged: three rounds, and each byte of a
+/// part is read in the window.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output, reduction<detail::element_of<Input>> Op>
@@ -42,8 +42,8 @@ void reduce_scatter_v(team& team, const Input& input, const part_layout& parts, 
 
 /// Does the first half of `reduce_scatter_v`, with the same arguments: tells the peers the sizes of
 /// its parts. `pending::finish` does the rest. `pending` says what holds between the halves. The
-/// arrays of `parts` are not used after this call. `op` is copied, so it is trivially copyable and
-/// no larger than 64 bytes.
+/// arrays of `parts` are not used after this call. `op` is copied, so it must be trivially copyable
+/// and no larger than 64 bytes.
 template <spannable Input, detail::output_range Output,
           detail::kept_reduction<detail::element_of<Input>> Op>
   requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&

@@ -15,11 +15,11 @@
 namespace peerbus::collective {
 
 /// The type of an operand's elements, as ranks compare it: a name of at most 8 characters and a
-/// size. `element_type::of<T>()` is that of operations on ranges of `T`.
+/// size. `element_type::of<T>()` is the type for operations on ranges of `T`.
 using element_type = detail::element_type;
 
-/// Returns the type of elements of `bytes` bytes that is called `name`, such as "f32". Types that
-/// only move are called "bytes".
+/// Returns the type named `name`, such as "f32", with elements of `bytes` bytes. Use the name
+/// "bytes" for elements that are only moved.
 [[nodiscard]] constexpr element_type element_named(std::string_view name,
                                                    std::uint32_t bytes) noexcept {
   return {detail::short_text<8>{name}, bytes};
@@ -51,29 +51,29 @@ enum class reduction_kind : std::uint8_t {
   maximum,  ///< `collective::maximum`
 };
 
-/// One collective operation as data. `run` and `start` take it from programs that know the type of
-/// the elements at run time only, such as bindings of other languages; the functions on ranges make
-/// one. Operands are bytes, and their sizes are whole elements. Members that the operation does not
-/// use are not looked at.
+/// A collective operation as data. `run` and `start` take it from programs that know the type of
+/// the elements at run time only, such as bindings of other languages. The functions on ranges make
+/// it. Operands are bytes, and their sizes must be whole elements. Members that the operation does
+/// not use are not read.
 struct request {
   operation_kind what = operation_kind::broadcast;  ///< the operation
   element_type element{};                           ///< the type of all operands' elements
-  std::span<const std::byte> input{};               ///< what this rank contributes
-  std::span<std::byte> output{};  ///< what it receives; of broadcast, the same as the input
+  std::span<const std::byte> input{};               ///< this rank's contribution
+  std::span<std::byte> output{};  ///< this rank's result; for broadcast, the same as the input
   /// The place of an input in a window: `in_window(memory, input).place()`. By default the input is
-  /// as any other memory.
+  /// treated as memory outside windows.
   detail::window_place input_in{};
-  std::optional<std::span<const std::byte>> residual{};  ///< of all_reduce_add: what is added last
-  rank_id root{0};                                       ///< of operations with a root
-  reduction_kind reduction = reduction_kind::sum;        ///< of operations that reduce, by `run`
-  part_layout parts{};           ///< of operations with parts; of all_to_all_v, those of the input
-  part_layout received_parts{};  ///< of all_to_all_v: those of the output
+  std::optional<std::span<const std::byte>> residual{};  ///< the last term of all_reduce_add
+  rank_id root{0};                                       ///< the root, where there is one
+  reduction_kind reduction = reduction_kind::sum;        ///< the reduction that `run` does
+  part_layout parts{};           ///< the parts; for all_to_all_v, of the input
+  part_layout received_parts{};  ///< for all_to_all_v, the parts of the output
 
-  /// Returns whether both operands are the same range.
+  /// Returns whether both operands begin at the same address.
   [[nodiscard]] bool is_in_place() const noexcept { return input.data() == output.data(); }
-  /// Returns the elements of the input.
+  /// Returns the input's number of elements.
   [[nodiscard]] std::size_t input_count() const noexcept { return input.size() / element.bytes; }
-  /// Returns the elements of the output.
+  /// Returns the output's number of elements.
   [[nodiscard]] std::size_t output_count() const noexcept { return output.size() / element.bytes; }
 };
 

@@ -12,24 +12,26 @@
 
 namespace peerbus::collective {
 
-/// Returns whether operations can reduce elements of this type: f32, f64, bf16, i32, i64 and u8.
+/// Returns whether operations can reduce elements of this type, which is true of f32, f64, bf16,
+/// i32, i64 and u8.
 [[nodiscard]] bool can_reduce(const element_type& element) noexcept;
 
-/// Does the operation that `asked` describes. Contract as the function of its name.
-/// Throws also, on all ranks: `error` invalid_argument or refused if the elements cannot be
-/// reduced.
+/// Carries out the operation that `asked` describes. Contract as the function of the operation's
+/// name.
+/// Throws also, on all ranks: `error` invalid_argument if this rank's elements cannot be reduced,
+/// refused if those of another rank cannot.
 void run(team& team, const request& asked, const call_options& options = {});
 
 /// Does the first half of the operation that `asked` describes. `pending::finish` does the rest.
-/// `pending` says what holds between the halves. `asked` itself is not needed any more.
+/// `pending` says what holds between the halves. `asked` need not live after this call.
 /// Throws also: `error` as `run` for elements that cannot be reduced, on all ranks in this half.
 [[nodiscard]] pending start(team& team, const request& asked, const call_options& options = {});
 
 /// Takes part in an operation without carrying it out, because the caller has found its arguments
-/// bad: the operation fails on all ranks, so that none waits for this one. `operation` is the name
-/// of the function. Returns never.
-/// Throws: `error` invalid_argument with `objection`; the others get refused with it. Or what ended
-/// the wait for the others.
+/// bad. The operation fails on all ranks, so that none waits for this rank. `operation` is the name
+/// of the function. Never returns.
+/// Throws: `error` invalid_argument with `objection`, while the other ranks throw refused with it;
+/// or the error that ends the wait for the other ranks.
 [[noreturn]] void refuse(team& team, std::string_view operation, const element_type& element,
                          const std::string& objection, const call_options& options = {});
 

@@ -19,11 +19,10 @@ namespace peerbus::collective {
 ///
 /// Algorithm: the root publishes a part for each peer, in slices.
 /// Cost: ceil(bytes of `output` / (slice / ranks)) rounds, at least one. The root writes each byte
-/// of `input` once, and puts it to its peer if that cannot read it; each byte of `output` is copied
-/// once.
-/// An input `in_window`, on all ranks, with rows of `team_options::window_bytes` or more, is not
-/// staged: two rounds, and peers copy each byte from where it lies. Ranks other than the root may
-/// give an empty range of the window.
+/// of `input` once, and puts it to its peer if the peer cannot read it; each byte of `output` is
+/// copied once. An input `in_window`, on all ranks, with rows of `team_options::window_bytes` or
+/// more, is not staged: two rounds, and peers copy each byte from the window. Ranks other than the
+/// root may give an empty range of the window.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output>

@@ -14,17 +14,17 @@
 namespace peerbus::collective {
 
 /// Copies part `r` of the `input` of rank `root` to the `output` of each rank `r`, as `scatter`
-/// does with parts of different sizes. `parts` says at the root where parts lie in `input`, and
+/// does with parts of different sizes. At the root, `parts` says where parts lie in `input`, and
 /// `parts.counts[r]` is the size of the output of rank `r`. At other ranks `input` and `parts` are
-/// not looked at and may be empty. In place, `output` is the root's part of `input` at the root;
-/// the rest of `input` stays as it is. Returns when `output` is complete; the caller may then reuse
+/// not read and may be empty. In place, `output` is the root's part of `input` at the root; the
+/// rest of `input` is unchanged. Returns when `output` is complete; the caller may then reuse
 /// `input`.
 ///
 /// Algorithm: a round in which ranks compare counts, then as `scatter`.
 /// Cost: 1 + ceil(bytes of the longest part / (slice / ranks)) rounds, at least 2. Each byte of
-/// `input` is written once, and put to its peer if that cannot read it; each byte of `output` is
-/// copied once. An input `in_window` is not staged: three rounds, and peers copy each byte from
-/// where it lies.
+/// `input` is written once, and put to its peer if the peer cannot read it; each byte of `output`
+/// is copied once. An input `in_window` is not staged: three rounds, and peers copy each byte from
+/// the window.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output>

@@ -17,29 +17,30 @@
 namespace peerbus::collective {
 
 ///@{
-/// Moves all messages of `messages`, in both directions at once, so that neither their order nor
-/// that of the peers' batches can make ranks wait for each other in a ring. A message that one rank
-/// sends in a batch may be received by a call of its own, or in several batches, and the other way
-/// round. Messages between the same two ranks in the same direction are matched in their order.
-/// Messages to the own rank are matched within the batch. Ranges of a batch may overlap if they are
-/// only sent.
+/// Moves all messages of `messages`, in both directions at once. Neither their order nor the order
+/// of the peers' batches can make ranks wait for each other in a ring. A message that a rank sends
+/// in a batch may be received by a separate call or in several batches, and the reverse. Messages
+/// between the same two ranks in the same direction are matched in their order. Messages from a
+/// rank to itself are matched within the batch. Ranges of a batch may overlap if they are only
+/// sent.
 ///
 /// Returns when this rank's inputs may be reused and its outputs are complete. A send is complete
-/// once the peer has come to the message and all of it is on its way, or read by the peer
-/// (`channel_options::private_bytes`), so `send` may wait for `recv`.
+/// when the peer has come to the message, and all of it is on its way or has been read by the peer
+/// (`channel_options::private_bytes`). Therefore `send` may wait for `recv`.
 ///
 /// Cost: as `channels` says. To find overlaps, each output is compared with every other range of
 /// the batch. While several messages are awaited and none moves, the rank looks at one after the
 /// other.
-/// Throws: `error` mismatch at both ends of a message of which they say different sizes or types;
-/// all other messages are then complete. So they are if a peer cannot read a message in private
-/// memory because not all of it is mapped memory: invalid_argument at its sender and refused at its
-/// receiver, whose output may then hold some of it. Of several such messages each end names the
-/// first one that it finds. Other memory that is not there faults where it is copied: a message
-/// that comes in slices, the first slice of one that is read, and outputs. invalid_argument on the
-/// calling rank alone, and without any effect, if a peer does not exist, a range is null with a
-/// size or overlaps an output, or messages to the own rank do not match. Also poisoned; timed_out,
-/// peer_dead and unreachable, which poison the communicator and leave outputs undefined.
+/// Throws: `error` mismatch at both ends of a message whose sizes or types differ; all other
+/// messages are then complete. If a peer cannot read a message in private memory because not all of
+/// it is mapped memory, invalid_argument at the sender and refused at the receiver, whose output
+/// may then hold some of it; all other messages are complete. If several messages fail like this,
+/// each end names the first that it finds. Other unmapped memory faults where it is copied: in a
+/// message that comes in slices, in the first slice of a message that is read, and in outputs. On
+/// the calling rank only, and without any effect, invalid_argument if a peer does not exist, a
+/// range is null with a size or overlaps an output, or messages from this rank to itself do not
+/// match. Also poisoned; timed_out, peer_dead and unreachable, which poison the communicator and
+/// leave outputs undefined.
 void batch_send_recv(channels& channels, std::span<const transfer> messages,
                      const call_options& options = {});
 inline void batch_send_recv(channels& channels, std::initializer_list<transfer> messages,
@@ -54,7 +55,7 @@ void send(channels& channels, const Input& input, rank_id peer, const call_optio
   batch_send_recv(channels, {send_to(peer, input)}, options);
 }
 
-/// Fills `output` with what `peer` sends. Contract as `batch_send_recv`.
+/// Receives a message of `peer` into `output`. Contract as `batch_send_recv`.
 template <detail::output_range Output>
 void recv(channels& channels, Output&& output, rank_id peer, const call_options& options = {}) {
   batch_send_recv(channels, {recv_from(peer, output)}, options);
@@ -63,7 +64,7 @@ void recv(channels& channels, Output&& output, rank_id peer, const call_options&
 ///@{
 /// Does the first half of `batch_send_recv`, `send` or `recv`, with the same arguments.
 /// `pending_messages::finish` does the rest. `pending_messages` says what holds between the halves.
-/// The array of a batch must live until then, so that no list in braces can be given.
+/// The array of a batch must live until then, so a list in braces is not accepted.
 template <detail::lasting_range Messages>
   requires std::convertible_to<Messages, std::span<const transfer>>
 pending_messages start_batch_send_recv(channels& channels, Messages&& messages,

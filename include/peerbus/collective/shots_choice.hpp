@@ -5,15 +5,15 @@
 
 namespace peerbus::collective {
 
-/// By which algorithm a team does an `all_reduce` of one size whose pages peers load, and why. The
-/// same on all ranks.
+/// The algorithm of a team for an `all_reduce` of one size whose pages peers load, and the reason.
+/// The same on all ranks.
 struct shots_choice {
   algorithm by = algorithm::one_shot;  ///< `one_shot` or `two_shots`
-  /// Whether both were measured in this team. Otherwise its options or the costs decide.
+  /// True if both algorithms were measured in this team. Otherwise options or costs decide.
   bool is_measured = false;
   ///@{
-  /// The time of a call, from when its last rank came to when its last rank left, in microseconds:
-  /// the lower quartile when it was last measured, or 0.
+  /// The time of a call in microseconds, from the arrival of its last rank until its last rank has
+  /// left: the lower quartile of the latest measurement, or 0.
   double one_shot_us = 0;
   double two_shots_us = 0;
   ///@}

@@ -15,21 +15,21 @@ namespace peerbus::collective {
 ///
 /// The memory has two halves, which rounds use in turn. A half begins with a page, which the rank
 /// writes: one cache line for the description of the call, half a line for the notice of the round,
-/// then the payload. So the notice and the first 32 bytes of payload share a line, and peers fetch
-/// both at once. Where some peers cannot read the page, slots follow it, one for the page of each
-/// rank that must be put here.
+/// then the payload. Therefore the notice and the first 32 bytes of payload share a line, and peers
+/// fetch both at once. If some peers cannot read the page, slots follow it, one for the page of
+/// each rank that must put its page to this rank.
 struct team_map {
-  /// The bytes of a page or a slot before the notice, which hold the description of a call.
+  /// The offset of the notice in a page or slot, after the description of a call.
   static constexpr std::size_t notice_at = cache_line_bytes;
-  /// The bytes of a page or a slot before the payload.
+  /// The size of a page or slot before its payload, in bytes.
   static constexpr std::size_t header_bytes = notice_at + cache_line_bytes / 2;
 
   std::size_t ranks = 0;       ///< the size of the group
   std::size_t page_bytes = 0;  ///< the payload of a page
   std::size_t slot_bytes = 0;  ///< the payload of a slot; 0 if there are no slots
 
-  /// Divides `scratch_bytes` among the halves of a team of `ranks` ranks. `has_slots` says whether
-  /// some ranks must put their pages instead of having them read.
+  /// Divides `scratch_bytes` among the halves of a team of `ranks_in_team` ranks. `has_slots` is
+  /// true if some ranks must put their pages because peers cannot read them.
   constexpr team_map(std::size_t ranks_in_team, std::size_t scratch_bytes, bool has_slots) noexcept
       : ranks{ranks_in_team} {
     const std::size_t half = scratch_bytes / 2;
@@ -43,28 +43,29 @@ struct team_map {
     page_bytes = least_payload + ranks * part;
   }
 
-  /// Returns the largest range that a peer may read from a page that holds `parts` such ranges:
-  /// a multiple of a cache line.
+  /// Returns the size of the largest range that a peer may read from a page with `parts` equal
+  /// ranges, in bytes: a multiple of a cache line.
   [[nodiscard]] constexpr std::size_t slice_bytes(std::size_t parts) const noexcept {
     const std::size_t part = lines(page_bytes / parts);
     return slot_bytes == 0 ? part : std::min(part, lines(slot_bytes));
   }
-  /// Returns where the page of `round` begins.
+  /// Returns the offset of the page of `round`.
   [[nodiscard]] constexpr std::size_t page_at(std::uint64_t round) const noexcept {
     return (round % 2) * half_bytes();
   }
-  /// Returns where the slot for the page of `source` in `round` begins.
+  /// Returns the offset of the slot for the page of `source` in `round`.
   [[nodiscard]] constexpr std::size_t slot_at(std::uint64_t round, rank_id source) const noexcept {
     return page_at(round) + header_bytes + page_bytes +
            source.index() * (header_bytes + slot_bytes);
   }
-  /// Returns the bytes of the window at each rank, signals not included.
+  /// Returns the size of the window at each rank, in bytes, without signals.
   [[nodiscard]] constexpr std::size_t window_bytes() const noexcept { return 2 * half_bytes(); }
-  /// Returns the signals of each rank: its own one, and one for each rank that puts its page here.
+  /// Returns the number of signals at each rank: one, or one for each rank if pages are put to
+  /// slots.
   [[nodiscard]] constexpr std::size_t signals() const noexcept {
     return slot_bytes == 0 ? 1 : ranks;
   }
-  /// Returns all bytes of the team at each rank.
+  /// Returns the size of the team's memory at each rank, in bytes, with signals.
   [[nodiscard]] constexpr std::size_t total_bytes() const noexcept {
     return window_bytes() + signals() * sizeof(signal_word);
   }

@@ -11,11 +11,11 @@
 
 namespace peerbus::collective {
 
-/// One message of a batch, as one of its ends sees it. `send_to` and `recv_from` make it. It refers
+/// A message of a batch, as one of its ends sees it. `send_to` and `recv_from` make it. It refers
 /// to the caller's elements.
 class transfer {
  public:
-  /// Takes the message's elements, which this rank only reads if `input` is given, and else writes.
+  /// Takes the message's elements: `input` if this rank `sends`, otherwise `output`, to be written.
   transfer(rank_id peer, const detail::element_type& element, std::span<const std::byte> input,
            std::span<std::byte> output, bool sends) noexcept
       : peer_{peer}, element_{element}, input_{input}, output_{output}, sends_{sends} {}
@@ -28,7 +28,7 @@ class transfer {
   [[nodiscard]] const detail::element_type& element() const noexcept { return element_; }
   /// Returns the bytes to send; empty if this rank receives.
   [[nodiscard]] std::span<const std::byte> input() const noexcept { return input_; }
-  /// Returns where received bytes go; empty if this rank sends.
+  /// Returns the range for received bytes; empty if this rank sends.
   [[nodiscard]] std::span<std::byte> output() const noexcept { return output_; }
   /// Returns the bytes of the message at this end.
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
@@ -53,7 +53,7 @@ template <spannable Input>
           true};
 }
 
-/// Returns the message that fills `output` with what `peer` sends.
+/// Returns the message that receives from `peer` into `output`.
 template <detail::output_range Output>
 [[nodiscard]] transfer recv_from(rank_id peer, Output&& output) noexcept {
   return {peer,

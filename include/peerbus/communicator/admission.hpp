@@ -26,16 +26,17 @@ class newcomers;
 
 }  // namespace detail
 
-/// Takes processes into a running group that call `join_running`: in place of ranks that are gone,
-/// or that were never there (bootstrap/with_vacancies.hpp). The number of ranks that a group may
-/// have is fixed at its start. The lowest living member listens for them, so that any may
-/// die.
+/// The admission of processes that call `join_running` to a running group: in place of ranks that
+/// are gone, or that were never there (bootstrap/with_vacancies.hpp). The largest number of ranks
+/// of a group is fixed at its start. The lowest living member listens for newcomers, so any member
+/// may die.
 ///
-/// The group goes on in new memory: members and newcomers make a bootstrap together, and on it the
-/// communicators and exchanges that they need. The ranks keep their numbers, or in a mesh over TCP
-/// their slots (`bootstrap::slot`), by which they are numbered anew. Until all have made
-/// them, the old ones stay as they are, and if anything fails they go on to be used. Keep one
-/// admission as long as its communicator is used: newcomers wait at it between its calls.
+/// The group continues in new memory: members and newcomers make a bootstrap together, and on it
+/// the communicators and exchanges that they need. Ranks keep their numbers. In a mesh over TCP
+/// they keep their slots (`bootstrap::slot`) instead, and are renumbered in the order of slots.
+/// Until all ranks have made the new objects, the old ones remain unchanged, and if anything fails
+/// they stay in use. Keep one admission as long as its communicator is used: newcomers wait at it
+/// between its calls.
 ///
 ///     peerbus::admission door{comm, place};
 ///     // at the same batch on all members, every so many batches:
@@ -45,13 +46,14 @@ class newcomers;
 ///       now = std::move(*next);  // and a new `admission` on its communicator
 ///     }
 ///
-/// Threads: those of `rank_group`'s collectives.
+/// Threads: as the collectives of `rank_group`.
 class admission {
  public:
   ///@{
-  /// Members of `group`, which outlives this, give the same `place`: `address`, `port` and `job`
-  /// say where newcomers call. Its other members are not used. Ranks that met over TCP as a mesh
-  /// listen at `port` of the host of the member, with the secret by which they met.
+  /// Makes the admission of `group`, which must outlive it. All members give the same `place`:
+  /// `address`, `port` and `job` say where newcomers call, and its other members are not used.
+  /// Ranks that met over TCP as a mesh listen at `port` of their own host, with the secret by which
+  /// they met.
   /// Throws: `error` invalid_argument for a group of more than `most_ranks`; system.
   admission(rank_group& group, launch_settings place);
   admission(rank_group& group, const tcp_settings& place);
@@ -60,18 +62,18 @@ class admission {
   admission& operator=(const admission&) = delete;
   ~admission();
 
-  /// The most ranks of a group.
+  /// The largest number of ranks of a group.
   static constexpr std::size_t most_ranks = 6'000;
 
-  /// If processes wait, takes them in. Collective among the members of the view, between two
-  /// operations. `make(boot)` gets the bootstrap of the new group, as a `std::unique_ptr`, and
+  /// Takes in the processes that wait, if any. Collective among the members of the view, between
+  /// two operations. `make(boot)` gets the bootstrap of the new group, as a `std::unique_ptr`, and
   /// returns an object that owns it. It is collective among the members and the newcomers.
-  /// Returns: the object, or nothing if nobody waits, if a rank could not make it, or if no process
-  /// can listen at the place; `refusal()` then has the reason. The same on all members.
-  /// Cost: if nobody waits, one `gather_in_view`. Else another one, a meeting of the ranks as by
-  /// `environment_bootstrap`, three allgathers, and what `make` costs.
-  /// Throws: `error` as `rank_group::gather_in_view`, if a member dies before all could decide:
-  /// then continue without it; mismatch if members give different places.
+  /// Returns: the object, or nothing if no process waits, if a rank could not make it, or if no
+  /// process can listen at the place; `refusal()` then has the reason. The same on all members.
+  /// Cost: if no process waits, one `gather_in_view`. Otherwise a second one, a meeting of the
+  /// ranks as by `environment_bootstrap`, three allgathers, and the cost of `make`.
+  /// Throws: `error` mismatch if members give different places; as `rank_group::gather_in_view` if
+  /// a member dies before all could decide: then continue without it.
   template <class Make>
   [[nodiscard]] auto admit(Make&& make, std::optional<deadline> until = std::nullopt)
       -> std::optional<std::invoke_result_t<Make&, std::unique_ptr<bootstrap>>> {
@@ -91,20 +93,21 @@ class admission {
     return made;
   }
 
-  /// Returns why the latest `admit` took in nobody who waited, and on which rank. Empty if nobody
-  /// waited or if it did.
+  /// Returns why the latest `admit` took in no waiting process, and on which rank. Empty if no
+  /// process waited or if it took processes in.
   [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
 
  private:
   [[nodiscard]] bool is_host() const noexcept;
   [[nodiscard]] std::size_t capacity() const noexcept;
-  /// Agrees on who waits, and where all meet. Returns whether anybody waits.
+  /// Agrees on the processes that wait, and on the meeting place. Returns whether any process
+  /// waits.
   [[nodiscard]] bool is_anybody_waiting(deadline until);
-  /// Agrees on the slots of those who wait.
+  /// Agrees on the slots of the processes that wait.
   void agree_on_newcomers(deadline until);
-  /// Agrees on where all meet.
+  /// Agrees on the place where members and newcomers meet.
   void agree_on_place(deadline until);
-  /// Meets the other members and those who wait.
+  /// Meets the other members and the processes that wait.
   [[nodiscard]] std::unique_ptr<bootstrap> meet(deadline until);
   /// Returns whether no member has an objection.
   [[nodiscard]] bool all_have_made(const std::optional<error>& objection, deadline until);
@@ -112,14 +115,14 @@ class admission {
   void confirm(bootstrap& met, deadline until);
 
   struct meeting;
-  /// Tells those who wait where all meet, on the member that listens.
+  /// Tells the waiting processes where all meet, on the member that listens.
   static void tell_newcomers(meeting& now);
 
   rank_group* group_;
   launch_settings place_;
   std::shared_ptr<detail::admission_place> way_;
-  std::unique_ptr<detail::newcomers> newcomers_;  ///< on a member that listens
-  std::unique_ptr<meeting> now_;                  ///< of the `admit` that is under way
+  std::unique_ptr<detail::newcomers> newcomers_;  ///< null unless this rank listens
+  std::unique_ptr<meeting> now_;                  ///< the state of the `admit` under way
   std::string refusal_;
 };
 

@@ -13,11 +13,11 @@
 
 namespace peerbus::detail {
 
-/// The memory in which a rank writes for all others of `view_agreement`: `revised` counts how often
-/// it has written a set, and `begun` how often it has begun to, so that a reader sees whether what
-/// it read belongs together. `gathered` counts its contributions, which lie in `given` in turn.
-/// Behind the board follow the bits of the ranks that are gone, and then of those among them that
-/// may live, as far as the writer knows. Zeroed memory is a board.
+/// The memory in which a rank of `view_agreement` writes for the others. `revised` counts the sets
+/// that it has written, `begun` those that it has begun to write, so that a reader detects a torn
+/// set. `gathered` is the turn of its latest contribution; contributions alternate in `given`.
+/// After the board come the bits of the ranks that are gone, then of the gone ranks that may live,
+/// as far as the writer knows. Zeroed memory is a board.
 ///
 /// Threads: one writer at a time, any number of readers.
 struct agreement_board {
@@ -39,14 +39,14 @@ struct agreement_board {
   [[nodiscard]] static constexpr std::size_t words_of(std::size_t ranks) noexcept {
     return (ranks + 63) / 64;
   }
-  /// Returns the bytes of a board and the bits behind it.
+  /// Returns the size of a board with its bits, in bytes.
   [[nodiscard]] static constexpr std::size_t bytes_for(std::size_t ranks) noexcept {
     return sizeof(agreement_board) + 2 * words_of(ranks) * sizeof(std::atomic<std::uint64_t>);
   }
   [[nodiscard]] static agreement_board& at(std::byte* memory) noexcept {
     return *placed<agreement_board>(memory);
   }
-  /// Returns the bits of the ranks that are gone, and of those that may live: [2][words].
+  /// Returns the bits of the ranks that are gone, and of the gone ranks that may live: [2][words].
   [[nodiscard]] const std::atomic<std::uint64_t>* gone() const noexcept {
     return placed<std::atomic<std::uint64_t>>(reinterpret_cast<const std::byte*>(this + 1));
   }
@@ -54,8 +54,8 @@ struct agreement_board {
     return placed<std::atomic<std::uint64_t>>(reinterpret_cast<std::byte*>(this + 1));
   }
 
-  /// Writes a set, with the bits of those that may live, and the number of the view beside it. The
-  /// revisions grow.
+  /// Writes `words`, the bits of `gone()`, and the view's `number`. `revision` must exceed all
+  /// earlier ones.
   void write(std::uint64_t revision, std::uint64_t number,
              std::span<const std::uint64_t> words) noexcept {
     // order: relaxed, before the releases below, whose values a reader acquires before it reads
@@ -67,7 +67,7 @@ struct agreement_board {
     revised.raise(revision);
   }
 
-  /// Gives `bytes` for a turn, when everything of the turn before the last one has been read.
+  /// Publishes `bytes` for `turn`. All ranks must have read the contribution of `turn - 2`.
   void give(std::uint64_t turn, std::uint64_t what, std::span<const std::byte> bytes) noexcept {
     contribution& place = given[turn % 2];
     std::copy(bytes.begin(), bytes.end(), place.bytes.begin());

@@ -22,22 +22,22 @@
 
 namespace peerbus {
 
-/// A window without the type of its transport. Exchanges, teams and channels stand on it, so that
-/// they are compiled once for all transports. It is the only place where they meet a transport.
+/// A window without the type of its transport. Exchanges, teams and channels use it, so that they
+/// are compiled once for all transports. They use a transport in no other way.
 ///
-/// The type of the transport is erased, and with it which of the optional calls the transport has:
-/// `put_run` and `signal_each` are here for all. Whether memory is loaded from and stored to
-/// becomes a value: `part` returns the address of a rank's part, or nullptr.
+/// The type of the transport is erased, and with it the set of its optional calls: `put_run` and
+/// `signal_each` are available for all transports. Direct access becomes a value: `part` returns
+/// the address of a rank's part, or nullptr if it cannot be loaded and stored to.
 ///
 /// Functions that return `errc` return ok or the first failure of the transport. They have the
 /// contract of the function of the same name in `window`.
 ///
-/// Cost: a call costs one virtual call more than that of the transport. What is not virtual costs a
-/// load or two; in particular, loads from near parts and stores to them cost no call. Memory is
-/// allocated when the window is made, and never later.
+/// Cost: a call costs one virtual call more than that of the transport. Functions that are not
+/// virtual cost one or two loads; in particular, loads from near parts and stores to them cost no
+/// call. Memory is allocated when the window is made, and never later.
 /// Ownership: an object owns its window, and releases it when it is destroyed, which is not
 /// collective. The group must outlive the object. An object is neither copied nor moved.
-/// Threads: as `transport` says of windows.
+/// Threads: as `transport` says for windows.
 class any_window {
  public:
   any_window(const any_window&) = delete;
@@ -66,28 +66,28 @@ class any_window {
   [[nodiscard]] virtual errc signal_each(std::span<const rank_id> peers, signal_id id,
                                          std::uint64_t value) noexcept = 0;
   ///@}
-  /// Reads from the part of a peer. Done after `settle`.
+  /// Reads from the part of a peer. Complete after `settle`.
   [[nodiscard]] virtual errc get(rank_id peer, std::size_t offset,
                                  std::span<std::byte> target) noexcept = 0;
-  /// Reads private memory of a peer's process, from an address there. Complete on return.
+  /// Reads private memory of a peer's process, from an address there. Complete on return. Returns
   /// `unsupported` also if the transport does not read private memory.
   [[nodiscard]] virtual errc get_private(rank_id peer, std::uint64_t address,
                                          std::span<std::byte> target) noexcept = 0;
-  /// Waits for a signal in the part of `owner`: this rank, or any if the window `is_direct`.
-  /// `raiser` is the rank that is to raise the signal.
+  /// Waits for a signal in the part of `owner`: this rank, or any rank if the window `is_direct`.
+  /// `raiser` is the rank that will raise the signal.
   [[nodiscard]] virtual errc wait_at(rank_id owner, signal_id id, std::uint64_t value,
                                      deadline until, rank_id raiser) noexcept = 0;
-  /// Returns the present value of a signal in the part of `owner`, as for `wait_at`.
+  /// Returns the present value of a signal in the part of `owner`. `owner` is as for `wait_at`.
   [[nodiscard]] virtual std::uint64_t value_at(rank_id owner, signal_id id) const noexcept = 0;
-  /// Waits until all puts of this rank are complete at their peers, and all its reads here.
+  /// Waits until all puts of this rank are complete at their peers, and all its reads at this rank.
   [[nodiscard]] virtual errc settle() noexcept = 0;
 
  protected:
-  /// Makes a window of `group`, which outlives it. The derived class sets the parts.
+  /// Makes a window of `group`, which must outlive it. The derived class sets the parts.
   any_window(rank_group& group, bool is_direct)
       : group_{&group}, parts_(group.size()), is_direct_{is_direct} {}
 
-  /// Says where the part of `rank` lies.
+  /// Sets the start of the part of `rank`.
   void set_part(rank_id rank, std::byte* start) noexcept { parts_[rank.index()] = start; }
 
  private:
@@ -96,11 +96,12 @@ class any_window {
   bool is_direct_;
 };
 
-/// A window of a communicator, as an `any_window`. Calls the transport without a detour.
+/// A window of a communicator, as an `any_window`. It calls the transport without further
+/// indirection.
 template <transport Transport>
 class any_window_over final : public any_window {
  public:
-  /// Takes the window `made`. `comm` outlives it.
+  /// Takes the window `made`. `comm` must outlive it.
   any_window_over(communicator<Transport>& comm, window<Transport> made)
       : any_window{comm, reach_of(comm.bus()) == peer_reach::all},
         bus_{&comm.bus()},
@@ -172,15 +173,15 @@ class any_window_over final : public any_window {
   window<Transport> memory_;
 };
 
-/// Makes a window of one communicator, for code that does not know the type of its transport.
-/// Collective.
+/// A callable that makes a window of one communicator, for code that does not know the type of its
+/// transport. Collective.
 /// Throws: as `make_any_window`.
 using window_source =
     detail::function_ref<std::unique_ptr<any_window>(window_shape shape, deadline until)>;
 
-/// Makes a window of `comm`, which outlives it. Collective.
-/// Throws: as `communicator::make_window`; and on one rank alone `std::bad_alloc`, so that the
-/// caller has all ranks agree (`on_all_ranks`).
+/// Makes a window of `comm`, which must outlive it. Collective.
+/// Throws: as `communicator::make_window`; on one rank only, `std::bad_alloc`, so that the caller
+/// must make all ranks agree (`on_all_ranks`).
 template <transport Transport>
 [[nodiscard]] std::unique_ptr<any_window> make_any_window(communicator<Transport>& comm,
                                                           window_shape shape, deadline until) {

@@ -31,13 +31,13 @@
 namespace peerbus {
 
 /// A group of ranks that share windows. Its constructor, `make_window`, `agree` and `barrier` are
-/// collective: all ranks call them in the same order. Ranks that call different ones get an error
-/// that says so, or time out if one of them is `barrier`.
+/// collective: all ranks call them in the same order. Ranks that call different functions get an
+/// error that says so, or time out if one of the functions is `barrier`.
 ///
 /// A failure that leaves the ranks out of step (a time-out or a dead peer in the middle of a
 /// collective) poisons the communicator: every later collective on it throws `poisoned`. If a rank
-/// has died, the others may `continue_without_the_dead`. Otherwise build a new one on a new
-/// bootstrap. If the failure was in `barrier` or an exchange and all ranks are alive, the same
+/// has died, the others may `continue_without_the_dead`. Otherwise build a new communicator on a
+/// new bootstrap. If the failure was in `barrier` or an exchange and all ranks are alive, the same
 /// bootstrap can be used again.
 ///
 /// Threads: collectives of the communicator from one thread at a time; windows as `transport` says;
@@ -46,9 +46,10 @@ namespace peerbus {
 template <transport Transport>
 class communicator : public rank_group {
  public:
+  /// Makes the communicator of all ranks that `bus` connects. Collective.
   /// Cost: one window of ceil(log2 size) signals, and one agreement if `needs_fetch_add` is set.
-  /// Throws, on all ranks: `error` unsupported if the transport lacks what `options` need, or as
-  /// `make_window`.
+  /// Throws, on all ranks: `error` unsupported if the transport lacks a feature that `options`
+  /// need, or as `make_window`.
   explicit communicator(Transport bus, communicator_options options = {});
   communicator(const communicator&) = delete;
   communicator& operator=(const communicator&) = delete;
@@ -63,8 +64,8 @@ class communicator : public rank_group {
   /// latency traffic unless `shape.traffic` says bulk. Collective. Windows are independent of each
   /// other.
   /// Cost: one agreement, and `make_window` of the transport.
-  /// Throws, on all ranks: `error` mismatch if they ask for different shapes, out_of_memory if one
-  /// cannot have it, timed_out or peer_dead if one does not come.
+  /// Throws, on all ranks: `error` mismatch if ranks ask for different shapes, out_of_memory if a
+  /// rank cannot allocate it, timed_out or peer_dead if a rank does not call.
   [[nodiscard]] window<Transport> make_window(std::size_t bytes, std::size_t signals);
   [[nodiscard]] window<Transport> make_window(std::size_t bytes, std::size_t signals,
                                               deadline until);
@@ -73,59 +74,59 @@ class communicator : public rank_group {
   ///@}
 
   ///@{
-  /// Returns after all ranks have called it. Collective. Everything that a rank wrote before is
-  /// visible to all ranks after.
+  /// Waits until all ranks have called it. Collective. Everything that a rank wrote before the call
+  /// is visible to all ranks after it. `until` bounds the wait for signals. `quiet` comes before
+  /// them: it waits for this rank's bulk puts, too, as long as they progress.
   /// Cost: ceil(log2 size) signals, one after the other. Where ranks share cores and the transport
-  /// has peer memory: one signal, and a wait for each peer's.
-  /// `until` bounds the wait for signals. Before them comes `quiet`, which waits for this rank's
-  /// bulk puts, too, as long as they move.
+  /// has peer memory: one signal, and a wait for the signal of each peer.
   /// Throws: `error` timed_out or peer_dead, and the communicator is poisoned.
   void barrier();
   void barrier(deadline until);
   ///@}
 
   ///@{
-  /// Goes on without the ranks that have died or left since. The living ranks call it, when an
+  /// Continues without the ranks that have died or left. The living ranks call it after an
   /// operation has thrown `peer_dead` on them, and agree on the next view without a coordinator,
-  /// also if more ranks die meanwhile. No other call of this rank is under way. If no rank is gone,
-  /// the view stays as it is. Other communicators on the same bootstrap go on too, before their
-  /// next operation.
+  /// also if more ranks die meanwhile. No other call of this rank may be under way. If no rank is
+  /// gone, the view is unchanged. Other communicators on the same bootstrap continue too, before
+  /// their next operation.
   ///
-  /// In the new view `barrier`, `make_window`, `agree` and windows work as before, and exchanges,
-  /// teams and channels that are resumed (`moe::exchange::resume`, `collective::team::resume`) or
-  /// made anew. Until then those throw view_changed. The part of a rank that is gone stays in
-  /// windows made before, and is memory that nobody shares in later ones. That needs a transport by
-  /// which every rank reaches the memory of all (`peer_reach::all`), and a bootstrap that
-  /// `can_go_on`.
+  /// In the new view `barrier`, `make_window`, `agree` and windows work as before, and so do
+  /// exchanges, teams and channels after they are resumed (`moe::exchange::resume`,
+  /// `collective::team::resume`) or made again. Until then they throw view_changed. In windows made
+  /// before, the part of a rank that is gone remains. In later windows, that part is memory that no
+  /// other rank shares. This needs a transport by which every rank reaches the memory of all
+  /// (`peer_reach::all`), and a bootstrap that `can_go_on`.
   ///
-  /// Over other transports a bootstrap with `messages` is needed, such as a `tcp_bootstrap` whose
-  /// `tcp_settings::mesh` is set. Then the ranks only agree on the view: of this communicator, and
-  /// of all that is made from it, `survivors` alone works in it, and operations throw poisoned. A
-  /// rank that is out of reach may live, and take this one for out of reach: without such ranks
-  /// only more than half of the members of the view go on, or half of them with the first.
-  /// Cost: each living rank writes the set of dead ranks once, or again if it grows, and reads that
-  /// of all; by `messages`, a message to each rank for that.
-  /// Throws: `error` unsupported over others; timed_out, with a living rank that did not call;
-  /// view_changed if the others went on without this rank; unreachable if ranks are out of reach
-  /// and too few are left. The communicator is as before.
+  /// Other transports need a bootstrap with `messages`, such as a `tcp_bootstrap` whose
+  /// `tcp_settings::mesh` is set. Then the ranks only agree on the view: of this communicator and
+  /// all objects made from it, only `survivors` works in the new view, and operations throw
+  /// poisoned. A rank that is out of reach may live, and may consider this rank out of reach. The
+  /// others continue without such ranks only if they are more than half of the view's members, or
+  /// half of them with its first member.
+  /// Cost: each living rank writes the set of dead ranks once, or again if it grows, and reads the
+  /// sets of all; with `messages`, that takes a message to each rank.
+  /// Throws: `error` unsupported over any other transport or bootstrap; timed_out, with a living
+  /// rank that did not call; view_changed if the others continued without this rank; unreachable if
+  /// ranks are out of reach and too few are left. The communicator is then unchanged.
   const group_view& continue_without_the_dead();
   const group_view& continue_without_the_dead(deadline until);
   ///@}
   ///@{
-  /// Goes on without `evicted` too, who may live, be stopped or out of reach: for who decides that
-  /// they are out. Then does as `continue_without_the_dead`. All others call this, or that once a
-  /// call of theirs has failed, again while it returns the view that they are in. Ranks that are
-  /// gone may be named again.
+  /// Continues also without the ranks `evicted`, which may live, be stopped or be out of reach: for
+  /// a caller that decides to exclude them. Otherwise as `continue_without_the_dead`. All other
+  /// ranks call either function after a call of theirs has failed, and again while it returns their
+  /// present view. Ranks that are gone may be named again.
   ///
-  /// Processes that share memory with this one in windows that go on to be used are ended as by
-  /// `kill -9`, as they could still write there. Over transports where the ranks only agree, they
-  /// are not: an evicted rank gets view_changed when it calls this or `continue_without_the_dead`.
-  /// Waits of the others, and of an evicted rank that lives, end with peer_dead as soon as they
-  /// hear of it, as after a death. One side decides: ranks that name each other at the same time
-  /// may both go on, and so may one that is out of reach and goes on with others. After timed_out
-  /// the ranks stay named: call again.
-  /// Throws: `error` invalid_argument if `evicted` names the caller or no rank; as
-  /// `membership::end` and `continue_without_the_dead`.
+  /// If windows remain in use, evicted processes that share their memory with this process are
+  /// ended as by `kill -9`, because they could still write there. Over transports where the ranks
+  /// only agree, they are not ended: an evicted rank gets view_changed when it calls this or
+  /// `continue_without_the_dead`. Waits of the other ranks, and of an evicted rank that lives, end
+  /// with peer_dead when they learn of the eviction, as after a death. Only one side may decide:
+  /// ranks that name each other at the same time may both continue, and so may a rank that is out
+  /// of reach and continues with others. After timed_out the ranks stay named: call again.
+  /// Throws: `error` invalid_argument if `evicted` names the caller or a rank that does not exist;
+  /// as `membership::end` and `continue_without_the_dead`.
   const group_view& continue_without(std::span<const rank_id> evicted);
   const group_view& continue_without(std::span<const rank_id> evicted, deadline until);
   ///@}
@@ -137,7 +138,7 @@ class communicator : public rank_group {
   }
 
  private:
-  /// Does the work of `barrier`, whose number is `barrier_epoch_`.
+  /// Does the work of the `barrier` with number `barrier_epoch_`.
   void meet(deadline until);
   static constexpr std::size_t barrier_rounds(std::size_t ranks) noexcept {
     return static_cast<unsigned>(std::bit_width(ranks - 1));
@@ -154,13 +155,13 @@ class communicator : public rank_group {
 
   Transport bus_;
   bool shares_cores_;  // All ranks find the same if the transport is direct.
-  /// The number of the next window. Before `control_`, which has the first.
+  /// The number of the next window. Declared before `control_`, which has the first number.
   std::uint32_t windows_ = 0;
-  std::unique_ptr<detail::posted_boards> posted_;  ///< null if ranks go on in this memory or not
+  std::unique_ptr<detail::posted_boards> posted_;  ///< null unless ranks post views
   window<Transport> control_;
-  std::optional<detail::view_agreement> agreement_;  ///< empty if the transport does not go on
+  std::optional<detail::view_agreement> agreement_;  ///< empty if ranks cannot continue
   std::uint64_t barrier_epoch_ = 0;
-  std::shared_ptr<rank_group*> self_ = std::make_shared<rank_group*>(this);  ///< ends with this
+  std::shared_ptr<rank_group*> self_ = std::make_shared<rank_group*>(this);  ///< expires with it
 };
 
 }  // namespace peerbus

@@ -13,14 +13,14 @@ namespace peerbus {
 
 namespace detail {
 
-/// Does as `log_choices` for a transport of such `reach` over `boot`. `shares_files` says whether
-/// windows are memory files.
+/// Tells `sink` the choices for a transport with `reach` over `boot`, as `log_choices` does.
+/// `shares_files` is true if windows are memory files.
 void log_group(const bootstrap& boot, peer_reach reach, bool shares_files, log_sink sink);
 
 }  // namespace detail
 
-/// Tells `sink` what was chosen when `comm` was made: which ranks loads and stores reach, the pages
-/// of windows and how ranks wait. Not collective.
+/// Tells `sink` the choices made with `comm`: which ranks loads and stores reach, the pages of
+/// windows, and how ranks wait. Not collective.
 /// Cost: allocates, and reads a file of /sys.
 /// Throws: what `sink` throws.
 template <transport Transport>

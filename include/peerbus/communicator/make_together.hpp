@@ -9,7 +9,7 @@
 
 namespace peerbus {
 
-/// The former name of `rank_group::on_all_ranks`. It goes with the next minor version.
+/// The former name of `rank_group::on_all_ranks`, to be removed in the next minor version.
 template <class Make>
 [[deprecated("use rank_group::on_all_ranks")]] [[nodiscard]] auto make_together(
     rank_group& group, std::string_view what, deadline until, Make&& make) {

@@ -13,8 +13,8 @@
 
 namespace peerbus::detail {
 
-/// The members of the present view of a communicator as a group of their own, numbered anew in the
-/// order of their ranks, with a window of all its ranks. It is for one view.
+/// The members of the present view of a communicator as a group, renumbered in the order of their
+/// ranks, with a window of all ranks. Valid for one view.
 struct member_window {
   /// Takes `whole`, the window of all ranks. Does not communicate.
   explicit member_window(std::shared_ptr<any_window> whole)
@@ -22,9 +22,9 @@ struct member_window {
         group{whole->group(), boot, "the members of the view"},
         window{group, std::move(whole)} {}
 
-  subset_bootstrap boot;  ///< of the members
-  subset_group group;     ///< of the members
-  subset_window window;   ///< of the members
+  subset_bootstrap boot;  ///< the bootstrap of the members
+  subset_group group;     ///< the group of the members
+  subset_window window;   ///< the window of the members
 
  private:
   static std::vector<rank_id> members_of(const group_view& view) {

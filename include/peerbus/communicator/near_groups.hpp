@@ -14,37 +14,36 @@
 
 namespace peerbus::detail {
 
-/// All ranks by group of near ranks, such as those of one host. Groups are in the order of their
+/// All ranks in groups of near ranks, such as those of one host. Groups are in the order of their
 /// lowest ranks, and ranks of a group in ascending order. The place of a rank is its index in its
 /// group. The groups are the same on all ranks.
 ///
-/// There are as many columns as the smallest group has ranks. The column of a rank is its place
-/// modulo the number of columns. If all groups have as many ranks, a column holds the ranks with
-/// one place, one of each group, which are counterparts of each other.
+/// The number of columns is the size of the smallest group. The column of a rank is its place
+/// modulo the number of columns. If all groups have equally many ranks, a column holds the ranks
+/// with the same place, one rank of each group, which are counterparts of each other.
 struct near_groups {
-  std::vector<std::vector<rank_id>> groups;  ///< the ranks of each group; empty if none were found
-  std::size_t own_group = 0;                 ///< of the caller
-  std::size_t own_place = 0;                 ///< of the caller
+  std::vector<std::vector<rank_id>> groups;  ///< the ranks of each group; may be empty
+  std::size_t own_group = 0;                 ///< the index of the caller's group
+  std::size_t own_place = 0;                 ///< the place of the caller in its group
 
   /// Returns the number of groups.
   [[nodiscard]] std::size_t count() const noexcept { return groups.size(); }
-  /// Returns the ranks of each group if all have as many, else 0.
+  /// Returns the number of ranks of each group, or 0 if groups differ in size or there are none.
   [[nodiscard]] std::size_t ranks_per_group() const noexcept;
-  /// Returns the ranks of the caller's group.
+  /// Returns the ranks of the caller's group, with the caller.
   [[nodiscard]] const std::vector<rank_id>& near() const noexcept { return groups[own_group]; }
-  /// Returns the number of columns: the ranks of the smallest group.
+  /// Returns the number of columns, which is the size of the smallest group.
   [[nodiscard]] std::size_t columns() const noexcept;
-  /// Returns the ranks of a column, by group and then by place.
+  /// Returns the ranks of a column, ordered by group and then by place.
   [[nodiscard]] std::vector<rank_id> column(std::size_t number) const;
-  /// Returns the ranks of the largest column.
+  /// Returns the number of ranks in the largest column.
   [[nodiscard]] std::size_t largest_column() const noexcept;
   /// Returns the group of each rank: [ranks].
   [[nodiscard]] std::vector<std::uint32_t> group_of_each() const;
 
   ///@{
-  /// Only if all groups have as many ranks.
-  ///
-  /// Returns the rank of group `group` that has the caller's place in it.
+  /// Returns the rank of group `group` that has the caller's place in it. The functions of this
+  /// block require that all groups have equally many ranks.
   [[nodiscard]] rank_id counterpart(std::size_t group) const noexcept {
     return groups[group][own_place];
   }
@@ -58,15 +57,15 @@ struct near_groups {
   ///@}
 };
 
-/// Finds the groups. Collective. `leader` is the lowest rank that is near the caller, itself
-/// included. `doing` names the operation in errors.
+/// Finds and returns the groups of near ranks. Collective. `leader` is the lowest rank that is near
+/// the caller, with the caller included. `doing` names the operation in errors.
 /// Cost: one allgather.
 /// Throws: as `rank_group::gather`.
 near_groups gather_near_groups(rank_group& group, std::string_view doing, rank_id leader,
                                deadline until);
 
-/// Finds the groups, where `is_near(peer)` says whether another rank is near the caller. Contract
-/// as above.
+/// Finds and returns the groups of near ranks. `is_near(peer)` returns whether another rank is near
+/// the caller. Otherwise as `gather_near_groups`.
 template <class IsNear>
 [[nodiscard]] near_groups find_near_groups(rank_group& group, std::string_view doing,
                                            deadline until, IsNear&& is_near) {

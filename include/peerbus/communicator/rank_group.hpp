@@ -27,16 +27,16 @@ namespace peerbus {
 
 /// Options of a communicator.
 struct communicator_options {
-  /// The time limit of blocking calls that are given none.
+  /// The time limit of blocking calls without a deadline.
   std::chrono::milliseconds timeout{30'000};
-  /// Says that the caller will use `fetch_add`. A communicator over a transport without it, such as
-  /// an RDMA device without atomics, is then refused with `unsupported` when it is made. The same
-  /// on all ranks.
+  /// True if the caller will use `fetch_add`. The constructor of a communicator then throws
+  /// `unsupported` for a transport without it, such as an RDMA device without atomics. The same on
+  /// all ranks.
   bool needs_fetch_add = false;
 };
 
 /// The part of a communicator that is the same for all transports: its ranks, their agreements, and
-/// whether they are still in step.
+/// the state that says whether they are in step.
 class rank_group {
  public:
   rank_group(const rank_group&) = delete;
@@ -49,7 +49,7 @@ class rank_group {
   [[nodiscard]] std::size_t size() const noexcept { return boot_->size(); }
   /// Returns all ranks in ascending order, the caller included.
   [[nodiscard]] all_ranks ranks() const noexcept { return all_ranks{size()}; }
-  /// Returns the states of the ranks, which change by themselves.
+  /// Returns the states of the ranks, which change without calls.
   [[nodiscard]] const std::shared_ptr<membership>& members() const noexcept {
     return boot_->members();
   }
@@ -58,46 +58,48 @@ class rank_group {
   /// Returns the ranks that take part in operations now.
   [[nodiscard]] const group_view& view() const noexcept { return view_; }
   /// Returns the other ranks of the view in the order in which operations visit them. Unless
-  /// `order_peers` has set another order, each rank begins with the next one, so that not all visit
-  /// the same at once. If some ranks are near and others far, near ones come first. Of the far ones
-  /// rank i of a host begins with rank i of the next host.
+  /// `order_peers` has set another order, each rank begins with the next rank, so that ranks do not
+  /// all visit the same rank at once. If some ranks are near and others far, near ranks come first.
+  /// Among far ranks, rank i of a host begins with rank i of the next host.
   [[nodiscard]] std::span<const rank_id> peers() const noexcept { return peers_; }
-  /// Sets the order of `peers` on this rank alone, such as nearest first. Ranks that are not in the
-  /// view are left out. Not while an operation runs.
+  /// Sets the order of `peers` on this rank only, such as nearest first. Ranks outside the view are
+  /// left out. No operation may be running.
   /// Cost: no communication.
   /// Throws: `error` invalid_argument unless `order` names every other rank once.
   void order_peers(std::vector<rank_id> order);
-  /// Returns the deadline of a blocking call that begins now and is given none.
+  /// Returns the default deadline of a blocking call that begins now.
   [[nodiscard]] deadline default_deadline() const noexcept {
     return deadline::after(options_.timeout);
   }
 
   ///@{
-  /// Returns if all ranks pass the same values and no rank passes an objection. Collective. For
+  /// Checks that all ranks pass the same values and no rank passes an objection. Collective. For
   /// set-up that must be the same everywhere, such as the sizes of a model.
   /// Cost: one `bootstrap::allgather`.
-  /// Throws, on all ranks: `error` that names the value, the ranks and what they have.
+  /// Throws, on all ranks: `error` that names the value, the ranks and their values; the objection
+  /// of a rank; or as `gather`.
   void agree(std::string_view doing, std::span<const declared> values,
              const std::optional<error>& objection = std::nullopt);
   void agree(std::string_view doing, std::span<const declared> values, deadline until,
              const std::optional<error>& objection = std::nullopt);
   ///@}
 
-  /// Calls `make()`, which is local, on every rank. Returns this rank's result once all ranks have
-  /// one. If a rank has none, no rank keeps its own. Collective. `what` names the result in errors.
+  /// Calls `make()`, which is local, on every rank. Returns this rank's result when all ranks have
+  /// a result. If a rank has none, no rank keeps its result. Collective. `what` names the result in
+  /// errors.
   /// Cost: one `bootstrap::allgather`.
-  /// Throws, on all ranks: the `error` of `objection_of` that a rank has; or as `agree`.
+  /// Throws, on all ranks: the `error` of `objection_of` on a rank that failed; or as `agree`.
   template <class Make>
   [[nodiscard]] auto on_all_ranks(std::string_view what, deadline until, Make&& make) {
     require_healthy(what, view_.number());
     return guarded(
         [&] { return peerbus::on_all_ranks(*boot_, what, until, std::forward<Make>(make)); });
   }
-  /// Does as `on_all_ranks`, but for a `make()` that is itself a collective: of all ranks, or of
-  /// parts of them, each of which agrees on its errors alone.
+  /// Calls `make()` as `on_all_ranks` does, for a `make()` that is itself a collective of all
+  /// ranks, or of parts of them that agree on their errors among themselves.
   /// Throws, on all ranks: as `on_all_ranks`.
-  /// Throws, on this rank: any `error` of `make()` that is no `agreed_error`, as a rank is then
-  /// late or gone; the communicator is poisoned.
+  /// Throws, on this rank: any `error` of `make()` that is no `agreed_error`, because a rank is
+  /// then late or gone; the communicator is poisoned.
   template <class Make>
   [[nodiscard]] auto collective_on_all_ranks(std::string_view what, deadline until, Make&& make) {
     require_healthy(what, view_.number());
@@ -105,19 +107,20 @@ class rank_group {
       return peerbus::collective_on_all_ranks(*boot_, what, until, std::forward<Make>(make));
     });
   }
-  /// Returns what each rank gives as `own`, by rank. Collective.
+  /// Returns the contributions `own` of all ranks, by rank. Collective.
   /// Cost: one `bootstrap::allgather`.
   /// Throws: as `bootstrap::allgather`; the communicator is then poisoned, unless all ranks throw.
   [[nodiscard]] std::vector<bootstrap::contribution> gather(std::string_view doing,
                                                             bootstrap::contribution own,
                                                             deadline until);
 
-  /// Marks the communicator unusable, because its ranks are out of step, and throws. The first
-  /// reason is kept. For operations built on windows.
+  /// Marks the communicator unusable, because its ranks are out of step, and throws `error` `code`.
+  /// The first reason is kept. For operations built on windows.
   /// Threads: any.
   [[noreturn]] void fail(errc code, std::string_view reason);
-  /// Does as `fail`, for a wait that misses `awaited`. The text is `text`, these ranks with
-  /// `what(rank)` and what each was last seen doing, what else is `missing`, and `text_end`.
+  /// Marks the communicator unusable and throws, as `fail`, after a wait for the ranks `awaited`.
+  /// The text of the error is `text`, then each of these ranks with `what(rank)` and its last known
+  /// activity, then other ranks that are `missing`, then `text_end`.
   /// Threads: any.
   [[noreturn]] void fail_waiting(errc code, std::string text, std::span<const rank_id> awaited,
                                  detail::function_ref<std::string(rank_id)> what,
@@ -126,7 +129,7 @@ class rank_group {
   /// Threads: any.
   void poison(std::string_view reason);
   /// Throws `error` poisoned, with the first reason, if the communicator is unusable; view_changed
-  /// if its view is another than `view`, that of the object which calls.
+  /// if its view differs from `view`, the view of the calling object.
   /// Cost: two loads.
   /// Threads: any.
   void require_healthy(std::string_view doing, std::uint64_t view = 0) const;
@@ -140,37 +143,39 @@ class rank_group {
   [[nodiscard]] bool are_threads() const noexcept {
     return boot_->addresses() == address_space::shared;
   }
-  /// Returns what each rank of the view gives as `own`, equally many bytes, up to 1 024, in the
-  /// order of their numbers. Collective among them. For what goes on in a later view. `doing` names
-  /// the purpose, and is the same on all ranks.
+  /// Returns the contributions `own` of all ranks of the view, in the order of their numbers. All
+  /// must have equally many bytes, up to 1 024. Collective among them. For objects that continue in
+  /// a later view. `doing` names the purpose, and must be the same on all ranks.
   /// Throws: `error` mismatch if ranks do something else; invalid_argument; unsupported unless
-  /// `communicator::continue_without_the_dead` works here; peer_dead or timed_out, and the
-  /// communicator is poisoned.
+  /// `communicator::continue_without_the_dead` works here; peer_dead; timed_out; view_changed. Each
+  /// of these poisons a communicator. Also poisoned.
   [[nodiscard]] virtual PEERBUS_INLINE std::vector<std::byte> gather_in_view(
       std::string_view doing, std::span<const std::byte> own, deadline until);
-  /// Ends a collective that changes what a later view goes on with: either all members that live
-  /// come to its end, or all throw, though a rank dies meanwhile. Collective among the members.
-  /// Where groups do not go on, it does nothing.
+  /// Ends a collective that changes objects which continue in a later view: either all living
+  /// members reach its end, or all throw, even if a rank dies meanwhile. Collective among the
+  /// members. If the group cannot continue without ranks, it does nothing.
   /// Throws: as `gather_in_view`.
   virtual void end_together(std::string_view /*doing*/, deadline /*until*/) {}
-  /// Returns "rank 3 died" or the like, for messages. Empty if all ranks are there and can be
+  /// Returns a text such as "rank 3 died", for messages. Empty if all ranks are present and can be
   /// reached.
   [[nodiscard]] virtual std::string missing() const = 0;
 
  protected:
   /// Marks the group unusable for `reason`, as `fail` does. Returns the text of the error.
   virtual PEERBUS_INLINE std::string fail_text(std::string_view reason);
-  /// Makes the group of the ranks of `boot`, which outlives it. Does not communicate.
+  /// Makes the group of the ranks of `boot`, which must outlive it. Does not communicate.
   rank_group(bootstrap& boot, communicator_options options);
-  /// Goes on in `view`, which its members have agreed on. The group is usable again. No operation
-  /// runs on this rank.
+  /// Enters `view`, on which its members have agreed. The group is usable again. No operation may
+  /// be running on this rank.
   void enter(group_view view);
 
-  /// Sets the order of `peers` that is used unless `order_peers` sets another one. `near` are the
-  /// ranks near this one, in ascending order and including it. Does nothing if they are all ranks.
+  /// Sets the order of `peers` that applies unless `order_peers` sets another. `near` must hold the
+  /// ranks near this rank, in ascending order and with this rank. Does nothing if they are all
+  /// ranks.
   void spread_peers(std::span<const rank_id> near);
 
-  /// Throws: `error` invalid_argument if `named` has the caller or no rank.
+  /// Checks a list of other ranks.
+  /// Throws: `error` invalid_argument if `named` has the caller or a rank that does not exist.
   void require_others(std::string_view doing, std::span<const rank_id> named) const;
 
   /// Calls `collective`, and poisons the group if it throws and leaves the ranks out of step. An
@@ -193,7 +198,7 @@ class rank_group {
   std::mutex poisoning_;
   std::atomic<bool> poisoned_{false};
   std::string poison_;
-  std::size_t exclusions_ = 0;  ///< those of the membership that the view knows
+  std::size_t exclusions_ = 0;  ///< the number of exclusions of the membership that the view knows
   group_view view_;
   std::vector<rank_id> peers_;
 };

@@ -42,8 +42,8 @@ template <runnable_transport Transport, class Body>
     return run_local(ranks, with_communicator, options);
 }
 
-/// Refuses, with the remedy, a transport that cannot be made from its type alone, such as
-/// `any_transport`.
+/// Refuses a transport that cannot be made from its type alone, such as `any_transport`. The error
+/// of the compiler names the remedy.
 template <class Transport, class Body>
 [[nodiscard]] int run(std::size_t /*ranks*/, Body /*body*/, run_options /*options*/ = {},
                       communicator_options /*comm_options*/ = {}) {

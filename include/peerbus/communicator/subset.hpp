@@ -15,12 +15,12 @@
 
 namespace peerbus::detail {
 
-/// The bootstrap of some ranks of a group, numbered anew. It has no connections of its own: its
-/// allgather is one of the whole group, of which it returns the contributions of the subset. So all
-/// ranks of the whole group call it together, each for its own subset.
+/// The bootstrap of some ranks of a group, which are renumbered. It has no connections of its own:
+/// its allgather calls that of the whole group and returns the contributions of the subset.
+/// Therefore all ranks of the whole group must call it together, each for its own subset.
 class subset_bootstrap final : public bootstrap {
  public:
-  /// Makes the bootstrap of `members`, ranks of `whole` that include the caller. Does not
+  /// Makes the bootstrap of `members`, ranks of `whole` that must include the caller. Does not
   /// communicate.
   subset_bootstrap(bootstrap& whole, std::vector<rank_id> members);
 
@@ -43,12 +43,12 @@ class subset_bootstrap final : public bootstrap {
   std::vector<rank_id> ranks_;
 };
 
-/// Some ranks of a communicator, numbered anew, as a group of their own. A failure of the subset
-/// makes the whole communicator unusable. Whether that is usable is asked there.
+/// A group of some ranks of a communicator, which are renumbered. A failure of the subset makes the
+/// whole communicator unusable. Ask the whole communicator whether it is usable.
 class subset_group final : public rank_group {
  public:
-  /// Makes the group of the ranks of `boot`. `whole` and `boot` outlive it. `name` is what errors
-  /// call these ranks, a literal. Does not communicate.
+  /// Makes the group of the ranks of `boot`. `whole` and `boot` must outlive it. `name` is the name
+  /// of these ranks in errors, a literal. Does not communicate.
   subset_group(rank_group& whole, subset_bootstrap& boot, std::string_view name)
       : rank_group{boot, {}}, whole_{&whole}, boot_{&boot}, name_{name} {}
 
@@ -64,8 +64,8 @@ class subset_group final : public rank_group {
   [[nodiscard]] std::string missing() const override { return whole_->missing(); }
 
  private:
-  /// Makes the whole communicator unusable. The text names the ranks of the subset, as `reason` may
-  /// have their numbers in it.
+  /// Makes the whole communicator unusable, and returns the text of the error. The text names the
+  /// ranks of the subset, because `reason` may contain their numbers.
   PEERBUS_INLINE std::string fail_text(std::string_view reason) override;
 
   rank_group* whole_;

@@ -19,12 +19,12 @@
 
 namespace peerbus::detail {
 
-/// The window of a subset of ranks: one of all ranks, with the ranks of the subset numbered anew.
-/// It uses the connections and waits of the whole transport, so that every wait advances all planes
-/// and ends when any rank of the whole group dies.
+/// The window of a subset of ranks: a window of all ranks that renumbers the subset. It uses the
+/// connections and waits of the whole transport, so that every wait advances all planes and ends
+/// when any rank of the whole group dies.
 class subset_window final : public any_window {
  public:
-  /// Takes the window `whole` of all ranks. `subset` outlives it.
+  /// Takes the window `whole` of all ranks. `subset` must outlive it.
   subset_window(subset_group& subset, std::shared_ptr<any_window> whole)
       : any_window{subset, false}, subset_{&subset}, whole_{std::move(whole)} {
     for (const rank_id rank : subset.ranks()) set_part(rank, whole_->part(subset.in_whole(rank)));

@@ -15,15 +15,16 @@
 
 namespace peerbus::detail {
 
-/// The outcome of a step that all members of a view take, on one of them, as it tells the others.
+/// The outcome on one member of a step that all members of a view take, in the form in which it
+/// tells the others.
 class verdict {
  public:
   verdict() = default;
-  /// Cuts a long text.
+  /// Takes the objection, if any. Cuts a long text.
   explicit verdict(const std::optional<error>& objection);
 
   [[nodiscard]] errc code() const noexcept { return code_; }
-  /// Returns text such as "rank 3: out of memory: ...".
+  /// Returns a text such as "rank 3: out of memory: ...".
   [[nodiscard]] std::string describe(rank_id member) const;
 
  private:
@@ -34,9 +35,9 @@ class verdict {
 };
 
 /// Returns the objection of a member of the view of `group` to a step that all have taken, or
-/// nothing if none has one: the same on all. If some only followed others, of one that did not.
-/// Collective among the members.
-/// Throws: `error` as `rank_group::gather_in_view`; `own` in place of poisoned.
+/// nothing if no member objects. The result is the same on all. Prefers the objection of a member
+/// that did not only follow others (peer_dead or poisoned). Collective among the members.
+/// Throws: `error` as `rank_group::gather_in_view`, but `own` instead of poisoned.
 [[nodiscard]] std::optional<error> gather_objections(rank_group& group, std::string_view doing,
                                                      const std::optional<error>& own,
                                                      deadline until);

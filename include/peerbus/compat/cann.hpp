@@ -32,16 +32,16 @@
 #include <peerbus/transport/concept.hpp>
 
 /// CANN's operators for expert parallelism over peerbus, with their names and meanings.
-/// docs/cann.md states what each argument becomes and what is refused.
+/// docs/cann.md states what each argument becomes, and which arguments are refused.
 namespace peerbus::cann {
 
 /// The operators MoeDistributeDispatch and MoeDistributeCombine, V2 and V3.
 ///
-/// All ranks make the same calls in the same order, also with zero tokens. Each dispatch may be
-/// combined once, and again after `reopen`. Up to `in_flight` dispatches may wait for their combine
-/// at once, and they may be combined in any order that all ranks share. The memory of a result
-/// belongs to this object, which reuses it at its `in_flight`th next dispatch; from then on combine
-/// refuses that result.
+/// All ranks make the same calls in the same order, even ranks without tokens. Each dispatch may be
+/// combined once, and once more after each `reopen`. Up to `in_flight` dispatches may wait for
+/// their combine at the same time, and may be combined in any order that is the same on all ranks.
+/// The memory of a result belongs to this object, which reuses it at the `in_flight`th next
+/// dispatch. After that, combine refuses the result.
 ///
 /// Threads: one call at a time.
 template <transport Transport, operator_codec Codec>
@@ -50,7 +50,7 @@ class moe_distribute {
   /// The result of a dispatch, which combine takes.
   using result = dispatch_result<Codec>;
 
-  /// Collective. Allocates all memory that the calls will ever use, most of it untouched.
+  /// Makes the operators. Collective. Allocates all memory of the calls, most of it untouched.
   /// Cost: two agreements, one `moe::exchange`, and one small window.
   /// Throws, on all ranks: `error` invalid_argument or unsupported for attributes that are
   /// impossible, mismatch if ranks differ in them, out_of_memory, timed_out, peer_dead, poisoned.
@@ -72,14 +72,14 @@ class moe_distribute {
   /// Returns the exchange that carries the rows, for tools that measure or inspect it.
   [[nodiscard]] moe::exchange<Transport, Codec, moe::compact>& exchange() noexcept { return moe_; }
 
-  /// Collective: MoeDistributeDispatch. Sends each active token to the MoE experts that its slots
-  /// name, and to one replica of each shared expert: the replica whose index is the token's rank
-  /// modulo the number of replicas. Slots that name zero, copy or constant experts are not sent.
-  /// Returns when all rows for this rank's experts have arrived.
+  /// Sends each active token to the MoE experts that its slots name, and to one replica of each
+  /// shared expert: the replica whose index is the token's rank modulo the number of replicas.
+  /// Slots that name zero, copy or constant experts are not sent. Collective:
+  /// MoeDistributeDispatch. Returns when all rows for this rank's experts have arrived.
   /// Cost: that of a compact `moe::exchange::dispatch`. Rows are not copied again.
   /// Throws, on all ranks: `error` invalid_argument or unsupported on a rank whose arguments are
-  /// bad, and `refused` on the others; nothing has then been written anywhere. Or timed_out or
-  /// peer_dead, which poison the communicator.
+  /// bad, and `refused` on the others, before anything is written. Or timed_out or peer_dead, which
+  /// poison the communicator.
   [[nodiscard]] result dispatch(const dispatch_arguments& given) {
     operations_.begin();
     auto found = detail::objections_to(given, attributes_, max_tokens_);
@@ -107,8 +107,8 @@ class moe_distribute {
     return this_batch.arrays.publish(rows, attributes_.hidden, given.expert_token_nums_type == 0);
   }
 
-  /// Collective: MoeDistributeCombine. Adds up the terms of each token of the dispatch in this
-  /// order, by fused multiply-add in f32, and rounds to bf16 once:
+  /// Adds up the terms of each token of the dispatch in this order, by fused multiply-add in f32,
+  /// and rounds to bf16 once. Collective: MoeDistributeCombine.
   ///
   /// out[t] = shared_expert_x[t] + the sum over its active slots k of expert_scales[t, k] x term
   ///          + the output of each shared expert for it, in the order of the shared experts
@@ -119,9 +119,9 @@ class moe_distribute {
   /// zero expert has no term. A token without active slots gets shared_expert_x[t], or 0. Returns
   /// when `out` is complete.
   /// Cost: copies `expand_x` once, unless it is empty or `dispatched.expert_out`.
-  /// Throws: as `dispatch`; bad arguments leave `dispatched` as it was. They include a `dispatched`
-  /// of another object, too old, or combined already. On all ranks, `error` mismatch if they give
-  /// results of different dispatches.
+  /// Throws: as `dispatch`. Bad arguments leave `dispatched` unchanged. A result of another object,
+  /// or one that is too old or already combined, is a bad argument. On all ranks, `error` mismatch
+  /// if they give results of different dispatches.
   void combine(const combine_arguments<Codec>& given) {
     operations_.begin();
     const moe::received<Codec>& rows = given.dispatched.rows;
@@ -150,11 +150,10 @@ class moe_distribute {
     });
   }
 
-  /// Collective: takes back a combined dispatch, so that its `expert_out` may be written anew and
-  /// it may be combined once more. Returns when all ranks have called it. Does nothing if the
-  /// dispatch is not combined.
+  /// Reopens a combined dispatch: its `expert_out` may be rewritten, and it may be combined again.
+  /// Collective. Returns when all ranks have called it. Does nothing for an open dispatch.
   /// Cost: one signal to each peer.
-  /// Throws: as `combine`, if `dispatched` is of another object or too old; the dispatches that
+  /// Throws: as `combine`, if `dispatched` is of another object or too old. The dispatches that
   /// other ranks gave may then be open.
   void reopen(const result& dispatched, std::optional<deadline> until = std::nullopt) {
     operations_.begin();
@@ -164,14 +163,14 @@ class moe_distribute {
     if (operations_.is_combined(dispatched.rows)) operations_.reopen(dispatched.rows, until);
   }
 
-  /// Collective: refuses the dispatch that the other ranks make, for callers that find an error in
-  /// their own input before they can make the call. The others throw `error` refused.
+  /// Refuses the dispatch that the other ranks make, which throw `error` refused. Collective. For
+  /// callers that find an error in their input before the call.
   /// Throws: timed_out, peer_dead, poisoned.
   void refuse_dispatch(std::optional<deadline> until = std::nullopt) {
     operations_.begin();
     operations_.refuse_dispatch(until);
   }
-  /// Collective: does as `refuse_dispatch`, for the combine of `dispatched` that the others make.
+  /// Refuses the combine of `dispatched` that the others make. Contract as `refuse_dispatch`.
   void refuse_combine(const result& dispatched, std::optional<deadline> until = std::nullopt) {
     operations_.begin();
     tell_others(dispatched, until);
@@ -216,7 +215,7 @@ class moe_distribute {
     operations_.serve(moe_);
   }
 
-  /// Allocates the memory.
+  /// Makes the memory that this rank needs besides the exchange. Collective.
   /// Throws, on all ranks: `error` out_of_memory, or as `agree`.
   own_memory make_memory(communicator<Transport>& comm, deadline until) {
     return comm.on_all_ranks("what moe_distribute keeps of calls", until, [&] {
@@ -236,7 +235,7 @@ class moe_distribute {
     });
   }
 
-  /// Returns `attributes`, after all ranks have declared equal ones.
+  /// Returns `attributes`, after all ranks have agreed on them. Collective.
   static attributes agree(communicator<Transport>& comm, const attributes& attributes,
                           deadline until) {
     const auto objection = detail::objection_to<Codec>(attributes, comm.size(), comm.rank());
@@ -256,9 +255,9 @@ class moe_distribute {
     return attributes;
   }
 
-  /// Calls `call` with the array in which the exchange counts waits in nanoseconds, which is empty
-  /// if the caller does not ask for them. Adds them to the caller's array in microseconds, also if
-  /// the call throws: the wait for a missing rank counts.
+  /// Returns what `call(waited)` returns. The exchange counts nanoseconds in `waited`, which is
+  /// empty if `performance_info` is. Adds them to `performance_info` in microseconds, even if the
+  /// call throws, because the wait for a missing rank counts.
   template <class Call>
   decltype(auto) counting_waits(std::span<std::int64_t> performance_info, Call&& call) {
     if (performance_info.empty()) return call(std::span<std::int64_t>{});
@@ -279,7 +278,7 @@ class moe_distribute {
     return call(waited);
   }
 
-  /// Refuses the combine of `dispatched` on all ranks; the exchange tells the others.
+  /// Refuses the combine of `dispatched` on all ranks. The exchange tells the other ranks.
   void tell_others(const result& dispatched, std::optional<deadline> until) {
     try {
       moe_.combine(dispatched.rows, {}, {.until = until, .refuse = true});

@@ -15,8 +15,9 @@ struct bf16 {
 
   constexpr bf16() = default;
 
-  /// Rounds to nearest, ties to even. Infinities and values that overflow give infinity. A NaN
-  /// gives a quiet NaN of the same sign, because the kept part of its payload may be zero.
+  /// Converts `value`, rounding to nearest, ties to even. Infinities and values that overflow give
+  /// infinity. A NaN gives a quiet NaN of the same sign, because the kept part of its payload may
+  /// be zero.
   constexpr explicit bf16(float value) noexcept {
     const auto wide = std::bit_cast<std::uint32_t>(value);
     if ((wide & 0x7fff'ffffU) > 0x7f80'0000U) {

@@ -10,12 +10,12 @@ namespace peerbus {
 
 /// A cache and the number of cores that share it.
 struct shared_cache {
-  std::size_t bytes = 0;  ///< 0: the system does not report caches
-  std::size_t cores = 1;  ///< cores that share it, at least 1
+  std::size_t bytes = 0;  ///< the size; 0 if the system does not report caches
+  std::size_t cores = 1;  ///< the number of cores that share it, at least 1
 };
 
 /// Returns the largest cache of the core that this thread runs on, usually the last level. In a
-/// virtual machine this may be the host's cache, of which the neighbours use a part.
+/// virtual machine this may be the host's cache, which other machines of the host use as well.
 /// Cost: about ten small files of /sys.
 shared_cache largest_cache();
 

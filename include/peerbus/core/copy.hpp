@@ -9,13 +9,14 @@
 
 namespace peerbus::detail {
 
-/// Copies `bytes` bytes. The ranges are the same or lie apart. Null is allowed if there are none.
+/// Copies `bytes` bytes. The ranges are equal or do not overlap. If `bytes` is 0, the pointers may
+/// be null.
 ///
-/// Like std::memcpy, but without its slow case. From 2 or 4 KiB on, glibc before 2.40 copies by
+/// Unlike std::memcpy, this avoids a slow case. From 2 or 4 KiB on, glibc before 2.40 copies by
 /// `rep movsb`. Zen 3 and Zen 4 take 14 times as long for that if the target begins 1 to 31 bytes
 /// after the source within a page (glibc bug 30994), and memory of malloc often begins 16 bytes
-/// into a page. This copies pieces that are too short for `rep movsb`, the last one first, because
-/// a load that follows a store to the same place of another page waits for it.
+/// into a page. This function copies pieces that are too short for `rep movsb`. The last piece
+/// comes first, because a load that follows a store to the same place of another page waits for it.
 /// Cost: one pass.
 inline void copy_bytes(std::byte* target, const std::byte* source, std::size_t bytes) noexcept {
   constexpr std::size_t least = 2048;

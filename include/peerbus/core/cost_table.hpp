@@ -16,26 +16,28 @@ namespace peerbus {
 ///
 /// Its text has the line `peerbus costs 1`, then a line `name value` for each cost. Names consist
 /// of lower-case letters, digits, `.` and `_`. Values are decimal numbers, finite and not negative.
-/// 0 is a cost, as measurements may find it: of what costs the same, also if all costs are 0, the
-/// first one that is possible is chosen. Lines that begin with `#`, and empty lines, are ignored,
-/// except for two before the line `peerbus costs 1`, which text by hand need not have:
+/// A cost of 0 is allowed, because measurements may find it. Among algorithms of equal cost, also
+/// if all costs are 0, the first possible one is chosen. Empty lines and lines that begin with `#`
+/// are ignored, except for two lines before `peerbus costs 1`, which a text written by hand need
+/// not have:
 ///
-/// - `# measured on: TEXT` names the machine, which matters to readers alone (`describe_origin`);
-/// - `# number of costs: N`. The text then has N costs and ends with an end of line, or is refused.
+/// - `# measured on: TEXT` names the machine, for readers only (`describe_origin`);
+/// - `# number of costs: N`. The text must then have N costs and end with an end of line. If not,
+///   it is refused.
 ///
-/// `file_text` has both lines. What it returns is refused wherever its end is cut off, and if whole
-/// lines are lost or added. A value that was changed is not found, nor that text without the line
-/// of the number has lost costs.
+/// `file_text` writes the second line, and the first one if a machine is named. Its text is refused
+/// if the end is cut off, or if lines of costs are lost or added. A changed value is not detected.
+/// Without the line of the number, lost costs are not detected either.
 ///
-/// Ranks must choose alike, so that objects that take a table compare its hash among the ranks when
-/// they are made. Tables are ordinary values, for the control path only: most calls allocate.
+/// Ranks must choose alike. Therefore objects that take a table compare its hash among the ranks
+/// when they are made. Tables are ordinary values, for the control path only: most calls allocate.
 class cost_table {
  public:
   /// Makes an empty table.
   cost_table() = default;
   /// Reads a table from its text. `source` names the text in errors.
-  /// Throws: `error` invalid_argument with the number of the first line that is wrong, and of the
-  /// last line if there are not as many costs as the text says.
+  /// Throws: `error` invalid_argument with the number of the first line that is wrong, or of the
+  /// last line if the number of costs is not the one that the text states.
   [[nodiscard]] static cost_table parse(std::string_view text, std::string_view source = "costs");
   /// Reads a table from a file.
   /// Throws: `error` system if the file cannot be read; invalid_argument if it has more than 64
@@ -45,13 +47,16 @@ class cost_table {
   /// Sets a cost, or replaces it.
   /// Throws: `error` invalid_argument for a name or value that the text could not hold.
   void set(std::string_view name, double value);
-  /// Sets all costs of `other`, and keeps the costs that `other` does not have. If any are kept,
-  /// and the machines differ, `machine` then names both.
+  /// Sets all costs of `other`, and keeps the costs that `other` does not have. Unless `other` is
+  /// empty, `machine` is then that of `other`. If costs are kept and the machines differ, it names
+  /// both.
   void merge(const cost_table& other);
-  /// Names the machine on which the costs were measured, as `this_machine` does. Control characters
-  /// become `?`. Empty: none is named. Neither `text` nor `hash` depends on it.
+  /// Names the machine on which the costs were measured, in the form of `this_machine`. Control
+  /// characters become `?`. If `machine` is empty, no machine is named. Neither `text` nor `hash`
+  /// depends on the name.
   void set_machine(std::string_view machine);
-  /// Returns the name of the machine, empty if none is named. It is valid until the table changes.
+  /// Returns the name of the machine, empty if none is named. The view is valid until the table
+  /// changes.
   [[nodiscard]] std::string_view machine() const noexcept {
     return {machine_.data(), machine_.size()};
   }
@@ -62,7 +67,8 @@ class cost_table {
 
   /// Returns the text of the table, in the order of names. Equal tables have equal texts.
   [[nodiscard]] std::string text() const;
-  /// Returns the text for a file: `text`, after lines with the machine and the number of costs.
+  /// Returns the text for a file: `text` after lines with the machine, if one is named, and the
+  /// number of costs.
   [[nodiscard]] std::string file_text() const;
   /// Returns a hash of `text`: 64-bit FNV-1a. An empty table has the hash 0.
   [[nodiscard]] std::uint64_t hash() const;

@@ -18,7 +18,7 @@ class deadline {
   /// Makes the deadline that expires at `when`; `time_point::max()` never expires.
   constexpr explicit deadline(clock::time_point when) noexcept : when_{when} {}
 
-  /// Returns the present time: that of the steady clock, or of the simulation that runs this rank.
+  /// Returns the present time of the steady clock, or of the simulation that runs this rank.
   [[nodiscard]] static clock::time_point now() noexcept {
     auto* const simulated = detail::clock_of_thread;
     return simulated == nullptr ? clock::now() : simulated->now();
@@ -43,9 +43,9 @@ class deadline {
     return deadline{clock::time_point::max()};
   }
 
-  /// Converts `span` to the clock's unit. A span beyond the range of that unit becomes its longest
-  /// or shortest one, because the conversion of `std::chrono` would overflow and could change the
-  /// sign.
+  /// Converts `span` to the clock's unit. A span beyond the range of the clock becomes the longest
+  /// or shortest one in range, because the conversion of `std::chrono` would overflow and could
+  /// change the sign.
   template <class Rep, class Period>
   [[nodiscard]] static constexpr clock::duration saturated(
       std::chrono::duration<Rep, Period> span) noexcept {
@@ -60,8 +60,8 @@ class deadline {
   [[nodiscard]] bool expired() const noexcept {
     return when_ != clock::time_point::max() && now() >= when_;
   }
-  /// Returns the time that is left, never negative. Reads the clock unless the deadline never
-  /// expires.
+  /// Returns the time that is left, never negative; the longest one if the deadline never expires.
+  /// Reads the clock unless the deadline never expires.
   [[nodiscard]] clock::duration remaining() const noexcept {
     if (when_ == clock::time_point::max()) return clock::duration::max();
     const auto current_time = now();
@@ -84,8 +84,8 @@ namespace detail {
 [[nodiscard]] constexpr deadline later(deadline first, deadline second) noexcept {
   return first.when() < second.when() ? second : first;
 }
-/// Returns the deadline `span`, which is not negative, after `first`. One that lies beyond the
-/// range of the clock never expires.
+/// Returns the deadline `span` after `first`. `span` is not negative. If the point lies beyond the
+/// range of the clock, the deadline never expires.
 [[nodiscard]] constexpr deadline postponed(deadline first,
                                            deadline::clock::duration span) noexcept {
   return first.when() > deadline::clock::time_point::max() - span ? deadline::never()

@@ -26,7 +26,7 @@ enum class errc : std::uint32_t {
   unsupported = 9,       ///< this transport or machine cannot do it
   system = 10,           ///< a system call failed; the text has the reason
   unreachable = 11,      ///< the connection to a peer broke, though the peer may be alive
-  view_changed = 12,     ///< ranks went on without others; what was made before must be resumed
+  view_changed = 12,     ///< ranks went on without others; resume the objects that were made before
 };
 
 /// Returns the meaning of `code` in a few words, for messages.

@@ -6,8 +6,8 @@
 
 namespace peerbus::detail {
 
-/// A hash of numbers in their order: 64-bit FNV-1a. It is that of a text if the numbers are its
-/// bytes; larger numbers are mixed in as a whole. Equal on all machines.
+/// A hash of numbers in their order: 64-bit FNV-1a. If the numbers are the bytes of a text, it is
+/// the hash of that text. Larger numbers are mixed in as a whole. Equal on all machines.
 class fnv_hash {
  public:
   constexpr void add(std::uint64_t number) noexcept { value_ = (value_ ^ number) * 0x100000001b3U; }

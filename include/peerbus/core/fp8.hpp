@@ -8,7 +8,7 @@
 
 namespace peerbus {
 
-/// Constants of the conversion from f32, which its vector forms share.
+/// The constants of the conversion from f32, which the scalar and the vector forms share.
 namespace detail::e4m3 {
 
 inline constexpr std::uint32_t exponent_mask = 0x7f80'0000;
@@ -31,8 +31,8 @@ struct fp8_e4m3 {
 
   constexpr fp8_e4m3() = default;
 
-  /// Rounds to nearest, ties to even. Magnitudes above 448, infinities included, give 448 of the
-  /// same sign. A NaN gives a NaN of the same sign.
+  /// Converts `value`, rounding to nearest, ties to even. Magnitudes above 448, infinities
+  /// included, give 448 of the same sign. A NaN gives a NaN of the same sign.
   constexpr explicit fp8_e4m3(float value) noexcept {
     namespace e4m3 = detail::e4m3;
     const auto wide = std::bit_cast<std::uint32_t>(value);

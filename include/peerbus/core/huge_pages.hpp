@@ -9,10 +9,11 @@ namespace peerbus {
 
 /// Returns the rule by which the kernel gives huge pages to memory files, such as the windows of
 /// `unified_bus`: "advise", "always", "never" and so on. Empty if it is not known. `root` is the
-/// directory of the root of the file system.
+/// root directory of the file system.
 /// Cost: a file of /sys.
 std::string huge_pages_of_files(const std::string& root = "");
-/// Returns the rule for other memory of the process, such as the windows of `loopback`.
+/// Returns the rule by which the kernel gives huge pages to other memory of the process, such as
+/// the windows of `loopback`. Otherwise as `huge_pages_of_files`.
 std::string huge_pages_of_process(const std::string& root = "");
 
 }  // namespace peerbus

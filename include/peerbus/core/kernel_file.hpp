@@ -12,8 +12,8 @@ namespace peerbus::detail {
 /// Returns the content of a file of the kernel. Empty if it cannot be read.
 std::string read_kernel_file(const std::string& path);
 
-/// Returns the fields of the file "stat" of `process` in /proc, with spaces between them, from the
-/// third on: its state, its parent and so on. Empty if it cannot be read.
+/// Returns the fields of /proc/`process`/stat from the third on, with spaces between them: state,
+/// parent and so on. Empty if the file cannot be read.
 std::string read_process_stat(pid_t process);
 
 }  // namespace peerbus::detail

@@ -19,12 +19,12 @@ inline constexpr std::size_t max_lanes = 64;
 ///
 /// Errors: if lanes make different calls or give different counts, or if two threads give one
 /// index, the call throws invalid_argument and poisons the communicator, because the rank is then
-/// in the middle of an operation. Other arguments of theirs are not compared. One mistake is found
-/// late: if lane 0 gives a count of 1 before the other lanes have called, it does the operation
-/// alone, and the other lanes time out.
+/// in the middle of an operation. Other arguments are not compared. One mistake is found late: if
+/// lane 0 gives a count of 1 before the other lanes have called, it does the operation alone, and
+/// the other lanes time out.
 struct lane {
-  std::size_t index = 0;  ///< of this lane, below `count`
-  std::size_t count = 1;  ///< of all lanes, 1 to `max_lanes`
+  std::size_t index = 0;  ///< the number of this lane, below `count`
+  std::size_t count = 1;  ///< the number of all lanes, 1 to `max_lanes`
 
   /// The items from `begin` to the item before `end`.
   struct range {

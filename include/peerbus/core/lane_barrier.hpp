@@ -30,10 +30,10 @@ class lane_barrier {
 
   /// Waits until all lanes have called. Then lane 0 does `step` while the others wait, and all
   /// return, or throw the exception of `step`. `step` sees all earlier writes of all lanes, and all
-  /// lanes see the writes of `step` on return. If lanes do not fit together, or if one does not
-  /// call before `until`, the function calls `unfit(code, text)`, which throws. Lanes do not fit
-  /// together either if they give different names of a `call`, a literal, or some none. A single
-  /// lane only does `step`.
+  /// lanes see the writes of `step` on return. If lanes do not fit together, or if a lane does not
+  /// call before `until`, calls `unfit(code, text)`, which throws. `call` is null or a literal that
+  /// names the call. Lanes with different names, or with and without a name, do not fit together. A
+  /// single lane only does `step`.
   template <class Step, class Unfit>
   void serial(lane caller, deadline until, Step&& step, Unfit&& unfit, const char* call = nullptr) {
     // order: relaxed; `waiting_` only detects a mistake of the caller and publishes no data.
@@ -52,8 +52,8 @@ class lane_barrier {
   static errc healthy() noexcept { return errc::ok; }
 
   struct member {
-    std::atomic<std::size_t> count{0};       ///< number of lanes that this lane gives
-    std::atomic<const char*> call{nullptr};  ///< what it gives as the name of the call
+    std::atomic<std::size_t> count{0};       ///< the number of lanes that this lane gives
+    std::atomic<const char*> call{nullptr};  ///< the name of the call that this lane gives
     std::atomic<std::uint64_t> claimed{0};   ///< the latest turn that a thread claimed
     signal_word came;
   };
@@ -86,17 +86,17 @@ class lane_barrier {
       throw error{code, text};
     }
   };
-  /// Returns the problem of `turn`. There are two in turn, because lanes may still read the problem
-  /// of the previous turn when lane 0 begins the next one.
+  /// Returns the problem of `turn`. Two turns have separate problems, because lanes may still read
+  /// the problem of the previous turn when lane 0 begins the next one.
   [[nodiscard]] std::optional<problem>& problem_of(std::uint64_t turn) noexcept {
     return problems_[turn % problems_.size()];
   }
 
-  /// Checks that lane `other` gives as many lanes as this lane. `other` has called.
+  /// Checks that lane `other` gives the same number of lanes as this lane. `other` has called.
   void fit(lane caller, std::size_t other, unfit_ref unfit) const;
 
-  /// Checks that lane `other` is in the same call as lane 0, which calls this. `other` has called,
-  /// and waits for lane 0, so that its name is that of this turn.
+  /// Checks that lane `other` is in the same call as lane 0. Called by lane 0. `other` has called
+  /// and waits for lane 0, so that its name belongs to this turn.
   void fit_call(std::size_t other, unfit_ref unfit) const;
 
   /// Waits until lane `other` has called for `turn`.

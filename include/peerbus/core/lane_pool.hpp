@@ -18,23 +18,22 @@
 
 namespace peerbus::detail {
 
-/// The lanes of one rank, of which lane 0 carries out operations and gives the others shares of its
-/// work. Lane 0 alone communicates with other ranks, so an operation needs no change for lanes,
-/// except that it calls `share` where it has much to do.
+/// The lanes of one rank. Lane 0 carries out operations and gives the other lanes shares of the
+/// work. Only lane 0 communicates with other ranks, so that an operation supports lanes by calling
+/// `share` where it has much to do.
 class lane_pool {
  public:
-  /// The least number of bytes that lanes divide among themselves. Fewer take less time than it
-  /// takes to give a lane its share.
+  /// The smallest number of bytes that lanes divide among themselves. Giving a share to a lane
+  /// takes longer than working on fewer bytes.
   static constexpr std::size_t least_shared_bytes = std::size_t{16} << 10U;
 
-  /// Work that is divided: the items from `begin` to the one before `end` are the share of lane
-  /// `index`.
+  /// Work that lanes divide. Lane `index` handles the items from `begin` to the item before `end`.
   using work = function_ref<void(std::size_t index, std::size_t begin, std::size_t end)>;
 
   /// Carries out `operation` by all lanes, which call this function. Lane 0 calls `operation()`
-  /// once all lanes have come. The others help until it has ended. All return, or throw the
-  /// exception of `operation`. If lanes do not fit together, as for `lane_barrier::serial`, or if
-  /// one does not come before `until()`, calls `unfit(code, text)`, which throws. A single lane
+  /// once all lanes have called. The other lanes help until it has ended. All return, or throw the
+  /// exception of `operation`. If lanes do not fit together, as for `lane_barrier::serial`, or if a
+  /// lane does not call before `until()`, calls `unfit(code, text)`, which throws. A single lane
   /// only calls `operation()`.
   template <class Operation, class Until, class Unfit>
   void carry_out(lane caller, Operation&& operation, Until&& until, Unfit&& unfit,
@@ -44,12 +43,13 @@ class lane_pool {
     carry_out_together(caller, operation, until, unfit, call);
   }
 
-  /// Returns the number of lanes of the operation that lane 0 carries out now; 1 outside of one.
+  /// Returns the number of lanes of the operation that lane 0 carries out now, or 1 if there is
+  /// none.
   [[nodiscard]] std::size_t lanes() const noexcept { return lanes_; }
 
   /// Calls `share_of` for a share of `items` items on each lane, at the same time, and returns when
-  /// all shares are done. Shares begin at multiples of `granule`. `most` is the largest number of
-  /// shares. `share_of` throws nothing. Lane 0 calls this, in an operation.
+  /// all shares are done. Shares begin at multiples of `granule`. There are at most `most` shares.
+  /// `share_of` throws nothing. Only lane 0 may call this, in an operation.
   /// Cost: a signal to the lanes and one from each; no allocation.
   void share(std::size_t items, std::size_t granule, work share_of,
              std::size_t most = max_lanes) noexcept {
@@ -75,9 +75,9 @@ class lane_pool {
   void carry_out_together(lane caller, operation_ref operation, until_ref until, unfit_ref unfit,
                           const char* call);
   void share_together(const job& given) noexcept;
-  /// Gives `given` to the other lanes; nullptr lets them go.
+  /// Gives `given` to the other lanes. nullptr ends their help.
   void post(const job* given) noexcept;
-  /// Does shares until lane 0 lets this lane go.
+  /// Does shares until lane 0 ends the help of the other lanes.
   void help(std::size_t index) noexcept;
 
   static constexpr std::uint64_t bit_of(std::size_t index) noexcept {

@@ -42,17 +42,17 @@ class mapping {
   /// Cost: as `anonymous`.
   /// Throws: `error` out_of_memory.
   [[nodiscard]] static mapping shared_file(int fd, std::size_t bytes);
-  /// Maps the first `bytes` of each of the files `fds`, one file after the other, as `shared_file`
-  /// maps one. That of file i begins at byte i x size() / fds.size(). `fds` is not empty.
-  /// In the place of an fd of -1 lies memory of this process, as `anonymous` maps it.
-  /// Cost: a system call for each file and up to four more; unmapping all of them takes one, where
-  /// a call for each would interrupt the other cores of the process each time.
+  /// Maps the first `bytes` of each of the files `fds`, one file after the other, shared as by
+  /// `shared_file`. File i begins at byte i x size() / fds.size(). `fds` is not empty. An entry of
+  /// -1 stands for memory of this process, as from `anonymous`.
+  /// Cost: a system call for each file and up to four more. Unmapping all files takes one system
+  /// call. One call for each file would interrupt the other cores of the process each time.
   /// Throws: `error` out_of_memory.
   [[nodiscard]] static mapping shared_files(std::span<const int> fds, std::size_t bytes);
 
   /// Returns the first byte, or nullptr if the mapping is empty.
   [[nodiscard]] std::byte* data() const noexcept { return base_; }
-  /// Returns the mapped bytes, as rounded up when they were mapped.
+  /// Returns the size of the mapping in bytes, rounded up as described above. 0 if it is empty.
   [[nodiscard]] std::size_t size() const noexcept { return bytes_; }
 
  private:

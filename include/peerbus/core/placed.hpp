@@ -8,9 +8,10 @@
 namespace peerbus::detail {
 
 ///@{
-/// Returns the `T` that lies at `place`, which is aligned for it: the maps of memory keep their
-/// offsets at multiples of what they hold. The compiler is told so, and a build with
-/// -fsanitize=alignment checks it, where a plain cast would be believed until its use.
+/// Returns the `T` at `place`. `place` is aligned for `T`, because memory layouts keep their
+/// offsets at multiples of the size of their elements. The compiler is told of the alignment, and a
+/// build with -fsanitize=alignment checks it. It would not check a plain cast before the pointer is
+/// used.
 template <class T>
 [[nodiscard]] T* placed(std::byte* place) noexcept {
   return static_cast<T*>(__builtin_assume_aligned(place, alignof(T)));

@@ -40,7 +40,7 @@ class all_ranks {
   /// Makes the range of ranks 0 to `size` - 1.
   constexpr explicit all_ranks(std::size_t size) noexcept : size_{size} {}
 
-  /// An iterator that gives ranks by value. It is no more than loops need.
+  /// An iterator that gives ranks by value. It has only the operations that loops need.
   class iterator {
    public:
     /// Makes an iterator at the rank with number `index`.

@@ -9,7 +9,7 @@
 
 namespace peerbus {
 
-/// Reads one byte of every cache line, which brings all lines near, for what that takes or leaves.
+/// Reads one byte of every cache line, to time the read or to fill the caches.
 inline void read_once(std::span<const std::byte> bytes) noexcept {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < bytes.size(); i += cache_line_bytes)

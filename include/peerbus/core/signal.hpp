@@ -16,7 +16,7 @@
 namespace peerbus {
 
 /// The number of a signal within a window. It is a distinct type, so that a signal cannot be passed
-/// where a value or an offset is expected.
+/// as a value or an offset.
 enum class signal_id : std::uint32_t {};
 
 /// Returns the signal's position in arrays with one element per signal.
@@ -46,8 +46,8 @@ class alignas(cache_line_bytes) signal_word {
     return value_.load(std::memory_order_acquire);
   }
 
-  /// Makes the word `value`, which must not be below its present one, and wakes parked waiters. All
-  /// earlier writes of this thread are visible to a waiter that sees `value`.
+  /// Sets the word to `value`, which must not be below its present value, and wakes parked waiters.
+  /// A waiter that sees `value` also sees all earlier writes of this thread.
   /// Cost: a store and a fence, and one system call if a waiter is parked.
   void raise(std::uint64_t value) noexcept {
     set(value);
@@ -55,9 +55,10 @@ class alignas(cache_line_bytes) signal_word {
     wake_parked();
   }
 
-  /// Makes the word at least `value`, while another thread or process may `raise` it at the same
-  /// time. For a rank that takes signals from a device and raises them in its own memory, into
-  /// words that peers also store to. Otherwise as `raise`; does nothing if the word is high enough.
+  /// Raises the word to at least `value`, while another thread or process may `raise` it at the
+  /// same time. Used by a rank that takes signals from a device and raises them in its own memory,
+  /// in words that peers also store to. Wakes and publishes as `raise`. Does nothing if the word is
+  /// high enough.
   /// Cost: an atomic instruction and a fence, and one system call if a waiter is parked.
   void raise_at_least(std::uint64_t value) noexcept {
     std::uint64_t present = value_.load(std::memory_order_relaxed);
@@ -81,9 +82,9 @@ class alignas(cache_line_bytes) signal_word {
     for (std::size_t i = 0; i < count; ++i) word_of(i).wake_parked();
   }
 
-  /// Orders the store of a value before later loads. `raise` executes one after it has stored and
-  /// before it looks for sleepers, so that whoever raises may look for other sleepers afterwards:
-  /// those that wrote that they sleep, executed a fence, and then found the value too low.
+  /// Orders the store of a value before later loads. `raise` executes it between its store and its
+  /// look for sleepers. After `raise`, a raiser may therefore also look for sleepers of other
+  /// kinds: threads that announced their sleep, executed a fence, and then found the value too low.
   static void fence() noexcept {
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
@@ -98,11 +99,11 @@ class alignas(cache_line_bytes) signal_word {
 #endif
   }
 
-  /// Returns once the word is at least `target`. While it is not, `health` is called every
-  /// `check_interval`, and once more at the deadline. If it returns another code than `errc::ok`,
-  /// the wait ends with that code. The call at the deadline means that a caller which waits
-  /// repeatedly, each time for less than `check_interval`, also learns of a dead peer. `value`
-  /// reads the word without calling `health`.
+  /// Waits until the word is at least `target`. Meanwhile calls `health` every `check_interval`,
+  /// and once more at the deadline. If `health` returns another code than `errc::ok`, the wait ends
+  /// with that code. Because of the call at the deadline, a caller that waits repeatedly, each time
+  /// for less than `check_interval`, also learns of a dead peer. `value` reads the word without
+  /// calling `health`.
   /// Returns: ok, timed_out, or the code of `health`.
   /// Cost: no system call while the thresholds `tight` and `paused` last.
   template <std::invocable Health>
@@ -125,7 +126,7 @@ class alignas(cache_line_bytes) signal_word {
     value_.store(value, std::memory_order_release);
   }
 
-  /// Wakes the waiters that have announced themselves. Requires a `fence` after the write of the
+  /// Wakes the waiters that have announced their sleep. Requires a `fence` after the write of the
   /// value.
   void wake_parked() noexcept {
     // order: relaxed; `fence` orders it after the store of `value_`.

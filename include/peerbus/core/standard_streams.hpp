@@ -10,11 +10,11 @@
 
 namespace peerbus::detail {
 
-/// Sees to it that no descriptor which another library opens from now on gets the number of a
-/// standard stream, as `unique_fd::above_standard` does for our own: a number that is free is
-/// taken until the process ends, by a descriptor that can be neither read nor written. So output
-/// fails there as it did before. A program that closes such a number and opens a file has it.
-/// Cost: three system calls, or two more for each number that is free.
+/// Occupies the number of each standard stream that is closed, until the process ends, by a
+/// descriptor that can be neither read nor written. So no descriptor which another library opens
+/// later gets such a number, as `unique_fd::above_standard` ensures for this library, and output to
+/// the stream still fails. A program can close the number and open a file there.
+/// Cost: three system calls, and one or two more for each number that is free.
 inline void occupy_standard_streams() noexcept {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) >= 0) continue;

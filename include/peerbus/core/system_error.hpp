@@ -9,7 +9,7 @@
 
 namespace peerbus {
 
-/// Returns the meaning of errno `number`. Several threads may call it at once, unlike strerror.
+/// Returns the meaning of the errno `number`. Unlike strerror, several threads may call it at once.
 std::string describe_errno(int number);
 
 /// Makes an `error` for a system call that failed while `doing` something. Its text has the reason

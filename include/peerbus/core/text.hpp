@@ -55,7 +55,7 @@ struct text_part {
 std::string concat(std::initializer_list<detail::text_part> parts);
 
 /// Joins its arguments into one string. Contract as the overload for a list, which is quicker to
-/// compile: this function is compiled again for each list of types.
+/// compile, because this function is compiled again for each list of types.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   return concat({parts...});

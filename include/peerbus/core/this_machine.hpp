@@ -7,13 +7,13 @@
 
 namespace peerbus {
 
-/// Returns the model of the processor as the kernel names it, or "unknown". `root` is the directory
-/// of the root of the file system.
+/// Returns the model of the processor as the kernel names it, on arm64 the number of its part, or
+/// "unknown". `root` is the root directory of the file system.
 /// Cost: the beginning of a file of /proc.
 std::string cpu_model(const std::string& root = "");
 
-/// Returns a short text that tells this machine from others of another kind: the model of its
-/// processor and how many cores are online, such as "Intel(R) Xeon(R) Processor, 2 cores".
+/// Returns a short text that tells this machine from machines of another kind: `cpu_model` and the
+/// number of cores that are online, such as "Intel(R) Xeon(R) Processor, 2 cores".
 /// `cost_table::set_machine` takes it.
 /// Cost: as `cpu_model`.
 std::string this_machine();

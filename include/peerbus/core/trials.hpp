@@ -10,30 +10,30 @@
 
 namespace peerbus::detail {
 
-/// When two ways of doing the same are tried in turns, by the number of the call alone, so that all
-/// ranks try the same way in the same call without asking each other.
+/// The turns in which two ways of doing the same are tried. They depend only on the number of the
+/// call, so that all ranks try the same way in the same call without communication.
 ///
-/// A trial is eight laps of a few calls: the first way, the second, the second, the first, and so
-/// once more. The first calls of a lap find in the caches what the lap before has left, and are not
-/// timed. The order makes a machine that slows down meanwhile meet both ways alike. Every second
-/// trial begins with the second way, and gaps are odd, so that what repeats, as the layers of a
-/// model do, meets both ways too.
+/// A trial is eight laps of a few calls, in the order first, second, second, first way, twice. The
+/// first calls of a lap are not timed, because they find the data of the previous lap in the
+/// caches. The order exposes both ways equally to a machine that slows down. Every second trial
+/// begins with the second way, and gaps are odd, so that periodic work, such as the layers of a
+/// model, meets both ways too.
 class trial_schedule {
  public:
-  /// Says how to carry out a call.
+  /// The way in which a call is carried out.
   struct turn {
-    bool is_trial = false;   ///< whether it takes `way`, else what was decided
-    bool is_timed = false;   ///< whether its time counts
-    bool may_decide = true;  ///< whether all times of earlier trials are there
-    std::size_t way = 0;     ///< 0 or 1
+    bool is_trial = false;   ///< whether the call tries `way`; if not, it uses the decision
+    bool is_timed = false;   ///< whether the time of the call counts
+    bool may_decide = true;  ///< whether all times of earlier trials have been added
+    std::size_t way = 0;     ///< the way that is tried, 0 or 1
   };
 
-  /// The first trial begins with call number `first`. Of each lap, `skipped` calls are not timed
-  /// and `timed` are. A time may come `skipped` calls late.
+  /// Starts the first trial at call `first`. Each lap has `skipped` calls without timing, then
+  /// `timed` calls with timing. A time may be added up to `skipped` calls late.
   constexpr trial_schedule(std::uint64_t first, std::size_t skipped, std::size_t timed) noexcept
       : begin_{first}, skipped_{skipped}, timed_{timed} {}
 
-  /// Returns what call `number` does. Numbers grow.
+  /// Returns the turn of call `number`, which must not be below the number of an earlier call.
   [[nodiscard]] constexpr turn at(std::uint64_t number) noexcept {
     while (number >= end() + gap_) {
       begin_ = end() + gap_;
@@ -49,16 +49,18 @@ class trial_schedule {
             .may_decide = false,
             .way = is_second != begins_with_second_ ? 1U : 0U};
   }
-  /// Returns the number of the first call after the first trial that may decide.
+  /// Returns the number of the first call after the first trial that may decide. Arguments as the
+  /// constructor.
   [[nodiscard]] static constexpr std::uint64_t first_decision(std::uint64_t first,
                                                               std::size_t skipped,
                                                               std::size_t timed) noexcept {
     return first + laps * (skipped + timed) + skipped;
   }
 
-  /// The laps of a trial.
+  /// The number of laps of a trial.
   static constexpr std::size_t laps = 8;
-  /// Calls between two trials: at first, and at most. The number doubles, and stays odd.
+  /// The smallest number of calls between two trials. The gap doubles after each trial, and stays
+  /// odd.
   static constexpr std::uint64_t least_gap = 511;
   static constexpr std::uint64_t most_gap = 16383;
 
@@ -75,32 +77,34 @@ class trial_schedule {
 
 /// The choice between two ways by their times.
 ///
-/// Of the times of a way the lower quartile counts, as whatever disturbs a machine makes times
-/// longer. Times are kept until there are enough of both ways, over several trials if need be. Then
-/// the choice changes only if the other way took `least_gain` less, on average over this decision
-/// and earlier ones, of which the latest weighs half.
+/// Compares the lower quartile of each way's times, because disturbances only make times longer.
+/// Times are kept, over several trials if needed, until both ways have enough. After the first
+/// decision, the choice changes only if the other way took `least_gain` less on average over this
+/// decision and earlier ones, with the latest weighing half.
 class measured_choice {
  public:
-  /// Notes a time of `way`, 0 or 1. Of each way the latest `most_times` count.
+  /// Notes a time of `way`, 0 or 1. Keeps the latest `most_times` times of each way.
   void add(std::size_t way, double time) noexcept {
     sample& noted = of_way_[way];
     noted.times[noted.next] = static_cast<float>(time);
     noted.next = static_cast<std::uint8_t>((noted.next + 1U) % most_times);
     noted.count = static_cast<std::uint8_t>(std::min<std::size_t>(noted.count + 1U, most_times));
   }
-  /// Decides, if there are enough times. `assumed` is the choice before the first decision.
+  /// Decides if both ways have enough times, and forgets these times. `assumed` is the choice
+  /// before the first decision, which the first decision keeps unless the other way is faster by
+  /// `least_gain`.
   void decide(std::size_t assumed) noexcept;
 
-  /// Returns whether a decision was made.
+  /// Returns whether there has been a decision.
   [[nodiscard]] bool is_measured() const noexcept { return is_measured_; }
-  /// Returns the way that was chosen, once one was.
+  /// Returns the chosen way. Requires `is_measured()`.
   [[nodiscard]] std::size_t way() const noexcept { return way_; }
-  /// Returns the time of `way` at the last decision.
+  /// Returns the time of `way` at the last decision, or 0 before the first one.
   [[nodiscard]] double found(std::size_t way) const noexcept { return found_[way]; }
 
-  /// The most times of a way that are kept. Half of them are enough.
+  /// The number of times that are kept per way. A decision needs half as many of both ways.
   static constexpr std::size_t most_times = 12;
-  /// The least part of the time that the other way must save to be taken.
+  /// The smallest gain for which the other way is chosen, as a part of the time.
   static constexpr double least_gain = 0.03;
 
  private:

@@ -18,8 +18,8 @@ class unique_fd {
   /// Takes over `fd`, which is a descriptor or -1.
   explicit unique_fd(int fd) noexcept : fd_{fd} {}
   /// Takes over `fd`, a new descriptor or -1, under a number above 2. A daemon may run without
-  /// standard streams: what it logs would otherwise go into a connection that got their numbers.
-  /// Empty if `fd` is -1, or if no number is left; errno says why.
+  /// standard streams. Otherwise its log could go into a connection that got the number of such a
+  /// stream. Empty if `fd` is -1, or if no number is left; errno then has the reason.
   /// Cost: nothing, or two system calls if `fd` is 0, 1 or 2.
   [[nodiscard]] static unique_fd above_standard(int fd) noexcept {
     if (fd < 0 || fd > STDERR_FILENO) return unique_fd{fd};
@@ -39,7 +39,7 @@ class unique_fd {
   unique_fd& operator=(const unique_fd&) = delete;
   ~unique_fd() { reset(); }
 
-  /// Returns the descriptor, or -1. It stays owned.
+  /// Returns the descriptor, or -1. This object keeps the ownership.
   [[nodiscard]] int get() const noexcept { return fd_; }
   /// Returns whether there is a descriptor.
   [[nodiscard]] explicit operator bool() const noexcept { return fd_ >= 0; }

@@ -43,10 +43,10 @@ concept wait_policy = std::default_initializable<P> && std::copyable<P> &&
                       };
 
 /// Spins for long only if every rank can have its own core. Otherwise a spinning rank would hold
-/// the core that its peer needs, so that a waiter loads its word a few times, yields a few times
+/// the core that its peer needs. A waiter then loads its word a few times, yields a few times
 /// (about 1 us each) and parks. With more than 32 ranks for each core, waiters wake less often in
-/// proportion, because waking them would take the cores from those that have work: a rank that dies
-/// is then noticed later, after 32 ms at most where 512 ranks share a core.
+/// proportion, because waking them would take the cores from ranks that have work. A rank that dies
+/// is then noticed later, after 32 ms at most if 512 ranks share a core.
 struct adaptive_wait {
   /// Returns the thresholds for `ranks_here` ranks on `cores` cores.
   [[nodiscard]] constexpr wait_thresholds thresholds(std::size_t ranks_here,
@@ -61,8 +61,8 @@ static_assert(wait_policy<adaptive_wait>);
 
 namespace detail {
 
-/// Returns when a waiter looks again that not everything that arrives wakes: soon, whatever the
-/// policy, and not after `until`.
+/// Returns the time at which a waiter looks again if it waits for something that may arrive without
+/// waking it: at most 2 ms from now, whatever the policy, and not after `until`.
 [[nodiscard]] inline deadline next_look(deadline until,
                                         const wait_thresholds& thresholds) noexcept {
   constexpr std::chrono::milliseconds longest_sleep{2};

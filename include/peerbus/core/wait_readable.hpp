@@ -10,7 +10,7 @@ namespace peerbus::detail {
 /// without a reason, so that callers check their condition again.
 /// Cost: one system call.
 void wait_readable(int fd, deadline until) noexcept;
-/// Sleeps as above, until one of two descriptors is readable.
+/// Sleeps until one of two descriptors is readable or until the deadline. Otherwise as above.
 void wait_readable(int first, int second, deadline until) noexcept;
 
 }  // namespace peerbus::detail

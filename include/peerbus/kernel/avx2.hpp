@@ -28,7 +28,7 @@ namespace detail {
   return _mm256_loadu_si256(static_cast<const __m256i_u*>(address));
 }
 
-/// Returns `address`, which is a multiple of the size.
+/// Returns `address` as a vector pointer. `address` is a multiple of the size of a vector.
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i* aligned(void* address) noexcept {
   return static_cast<__m256i*>(__builtin_assume_aligned(address, sizeof(__m256i)));
 }
@@ -42,7 +42,7 @@ namespace detail {
   return _mm256_castsi256_ps(_mm256_and_si256(pairs, upper));
 }
 
-/// Returns the 8 values from `source` on.
+/// Returns the 8 values from `source` on as f32.
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256 widened(const bf16* source) noexcept {
   return even(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(source))));
 }
@@ -65,8 +65,8 @@ namespace detail {
   return rounded(value, _mm256_or_si256(_mm256_castps_si256(value), quiet));
 }
 
-/// Returns the codes of 16 columns in 16 bits each: of every 8 columns first the even ones, then
-/// the odd ones.
+/// Returns the codes of 16 columns in 16 bits each. Of every 8 columns, the even ones come first,
+/// then the odd ones.
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i quantised_pairs(
     const bf16* row, __m256 inverse) noexcept {
   const __m256i pairs = load(row);
@@ -74,8 +74,8 @@ namespace detail {
                             _mm256_cvtps_epi32(_mm256_mul_ps(odd(pairs), inverse)));
 }
 
-/// Returns the codes of 32 columns. The packs clamp all codes but -128. They work on each half of
-/// the registers separately, so that the codes must be put in order afterwards.
+/// Returns the codes of 32 columns. The packs clamp all codes except -128. They work on each half
+/// of the registers separately, so that the codes must be put in order afterwards.
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i quantised_block(
     const bf16* row, __m256 inverse) noexcept {
   const __m256i packed =
@@ -87,8 +87,8 @@ namespace detail {
 }
 
 /// Sums `Lanes` registers of 16 columns, beginning at `column`, in one pass over the rows with the
-/// sums in registers. It also prefetches as many columns beginning at `ahead`, because the rows are
-/// more streams than the hardware prefetcher follows and each stream ends after a few pages.
+/// sums in registers. It also prefetches the same number of columns beginning at `ahead`. The rows
+/// are more streams than the hardware prefetcher follows, and each stream ends after a few pages.
 template <std::size_t Lanes>
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline void sum_block(
     const bf16* const* rows, const float* weights, std::size_t row_count, std::size_t column,

@@ -23,8 +23,9 @@ namespace detail {
   return _mm256_set1_epi32(static_cast<int>(bits));
 }
 
-/// Returns 16 * (1128 + the code of `value` times `scale`). The result is larger than that of the
-/// largest code if the product lies beyond it. The constructor of `fp8_e4m3` explains the method.
+/// Returns 16 * (1128 + the code of `value` times `scale`). If the product is beyond the largest
+/// code, the result is larger than that of the largest code. The constructor of `fp8_e4m3` explains
+/// the method.
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i e4m3_sixteenths(
     __m256i value, __m256 scale) noexcept {
   namespace e4m3 = peerbus::detail::e4m3;

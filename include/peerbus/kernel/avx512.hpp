@@ -24,8 +24,8 @@ namespace peerbus::kernel::avx512 {
 
 namespace detail {
 
-/// Masks of all lanes, and of the odd lanes. gcc 12 warns of an undefined register in the unmasked
-/// form of many intrinsics. A mask that is known to be full costs no instruction.
+/// The masks of all lanes, and of the odd lanes. gcc 12 warns of an undefined register in the
+/// unmasked form of many intrinsics. A mask that is known to be full costs no instruction.
 inline constexpr std::uint8_t all8 = 0xff;
 inline constexpr std::uint16_t all16 = 0xffff;
 inline constexpr std::uint32_t all32 = 0xffff'ffff;
@@ -58,7 +58,7 @@ inline constexpr std::uint32_t odd32 = 0xaaaa'aaaa;
   return _mm512_castsi512_ps(_mm512_and_si512(pairs, upper));
 }
 
-/// Returns the values of 16 bf16.
+/// Returns the values of 16 bf16 as f32.
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512 widened(
     __m256i narrow) noexcept {
   return even(_mm512_maskz_cvtepu16_epi32(all16, narrow));
@@ -83,7 +83,7 @@ inline constexpr std::uint32_t odd32 = 0xaaaa'aaaa;
   return rounded(value, _mm512_or_si512(_mm512_castps_si512(value), quiet));
 }
 
-/// Returns the products, rounded to integers.
+/// Returns the products of `value` and `inverse`, rounded to integers.
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i quantised(
     __m512 value, __m512 inverse) noexcept {
 // Without optimisation g++ has a macro here that gives the mask to a parameter of type short.
@@ -94,16 +94,16 @@ inline constexpr std::uint32_t odd32 = 0xaaaa'aaaa;
 #pragma GCC diagnostic pop
 }
 
-/// Returns the codes of 32 columns in 16 bits each: of every 8 columns first the even ones, then
-/// the odd ones.
+/// Returns the codes of 32 columns in 16 bits each. Of every 8 columns, the even ones come first,
+/// then the odd ones.
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i quantised_pairs(
     __m512i pairs, __m512 inverse) noexcept {
   return _mm512_maskz_packs_epi32(all32, quantised(even(pairs), inverse),
                                   quantised(odd(pairs), inverse));
 }
 
-/// Returns the codes of 64 columns. The packs clamp all codes but -128. They work on each quarter
-/// of the registers separately, so that the codes must be put in order afterwards.
+/// Returns the codes of 64 columns. The packs clamp all codes except -128. They work on each
+/// quarter of the registers separately, so that the codes must be put in order afterwards.
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i quantised_line(
     __m512i first_pairs, __m512i second_pairs, __m512 inverse) noexcept {
   const __m512i packed = _mm512_maskz_packs_epi16(all64, quantised_pairs(first_pairs, inverse),
@@ -124,8 +124,8 @@ inline constexpr std::uint32_t odd32 = 0xaaaa'aaaa;
 }
 
 /// Sums `Lanes` registers of 32 columns, beginning at `column`, in one pass over the rows with the
-/// sums in registers. It also prefetches as many columns beginning at `ahead`, because the rows are
-/// more streams than the hardware prefetcher follows and each stream ends after a few pages.
+/// sums in registers. It also prefetches the same number of columns beginning at `ahead`. The rows
+/// are more streams than the hardware prefetcher follows, and each stream ends after a few pages.
 template <std::size_t Lanes>
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline void sum_block(
     const bf16* const* rows, const float* weights, std::size_t row_count, std::size_t column,
@@ -150,7 +150,7 @@ template <std::size_t Lanes>
     _mm512_storeu_si512(out + column + lane * 32, joined(even_sums[lane], odd_sums[lane]));
 }
 
-/// Sums the columns of `mask`, which are at most 32 beginning at `column`.
+/// Sums the columns of `mask`. They are at most 32 columns beginning at `column`.
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline void sum_part(
     const bf16* const* rows, const float* weights, std::size_t row_count, std::size_t column,
     std::uint32_t mask, bf16* out) noexcept {

@@ -10,8 +10,8 @@
 #include <peerbus/kernel/group.hpp>
 
 /// The kernels of logarithmic codes. One text serves all instruction sets: each set compiles these
-/// loops for itself. The loops have no calls and no branches, so that a compiler makes vectors of
-/// them, and multiply and add by a fused instruction only, so that every set gives the same bits.
+/// loops for itself. The loops have no calls and no branches, so that compilers can vectorise them.
+/// They multiply and add only by fused instructions, so that every set gives the same bits.
 namespace peerbus::kernel::logarithm {
 
 // Both polynomials are least-squares fits, weighted until the errors were equal.
@@ -23,8 +23,8 @@ inline constexpr float log2_terms[] = {0x1.715472p+0F,  -0x1.7155bap-1F, 0x1.ec7
 inline constexpr float exp2_terms[] = {1.0F,         0.69314694F,  0.2402212F,
                                        0.055507135F, 0.009675541F, 0.0013276467F};
 
-/// The value at `x` of the polynomial with `terms` from `First` on. Not a loop, because gcc makes
-/// no vectors of a loop with a loop inside.
+/// Returns the value at `x` of the polynomial with the coefficients `terms`, from index `First` on.
+/// It is recursive, because gcc does not vectorise a loop that contains a loop.
 template <std::size_t First = 0, std::size_t Count>
 [[gnu::always_inline]] inline float polynomial(const float (&terms)[Count], float x) noexcept {
   if constexpr (First + 1 == Count)
@@ -33,8 +33,8 @@ template <std::size_t First = 0, std::size_t Count>
     return __builtin_fmaf(polynomial<First + 1>(terms, x), x, terms[First]);
 }
 
-/// Returns `yes` if `condition`, else `no`. By masks, because compilers make branches of `?:` where
-/// they can save arithmetic, and then no vectors.
+/// Returns `yes` if `condition`, otherwise `no`. It uses masks, because compilers make branches of
+/// `?:` where they can save arithmetic, and then do not vectorise.
 [[gnu::always_inline]] inline std::uint32_t choose(bool condition, std::uint32_t yes,
                                                    std::uint32_t no) noexcept {
   const std::uint32_t mask = 0U - static_cast<std::uint32_t>(condition);
@@ -46,8 +46,8 @@ template <std::size_t First = 0, std::size_t Count>
   return std::bit_cast<float>((exponent + 127) << 23);
 }
 
-/// Returns log2 of the number whose bits are `magnitude`: minus infinity for 0, at least 128 for
-/// infinity and NaN.
+/// Returns log2 of the number whose bits are `magnitude`. The result is minus infinity for 0, and
+/// at least 128 for infinity and NaN.
 [[gnu::always_inline]] inline float log2_of(std::uint32_t magnitude) noexcept {
   const std::uint32_t plain = magnitude << 16;
   const auto enlarged = std::bit_cast<std::uint32_t>(std::bit_cast<float>(plain) * 0x1p64F);
@@ -80,14 +80,14 @@ template <std::size_t First = 0, std::size_t Count>
   return (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
 }
 
-/// The form of `kernel_set::log2_magnitudes` for any set.
+/// Implements `kernel_set::log2_magnitudes` for any set.
 [[gnu::always_inline]] inline void log2_magnitudes(const bf16* columns, float* out) noexcept {
   std::uint32_t from[group_columns];
   for (std::size_t i = 0; i < group_columns; ++i) from[i] = columns[i].bits & 0x7fffU;
   for (std::size_t i = 0; i < group_columns; ++i) out[i] = log2_of(from[i]);
 }
 
-/// The form of `kernel_set::log_codes` for any set.
+/// Implements `kernel_set::log_codes` for any set.
 [[gnu::always_inline]] inline void log_codes(const float* logs, float per_step, float offset,
                                              std::uint16_t* codes) noexcept {
   std::int32_t integers[group_columns];
@@ -100,7 +100,7 @@ template <std::size_t First = 0, std::size_t Count>
     codes[i] = static_cast<std::uint16_t>(integers[i]);
 }
 
-/// The form of `kernel_set::log_values` for any set.
+/// Implements `kernel_set::log_values` for any set.
 [[gnu::always_inline]] inline void log_values(const std::uint16_t* codes, float step, float lowest,
                                               bf16* out) noexcept {
   std::uint32_t both[group_columns];  // First the codes, then the values.

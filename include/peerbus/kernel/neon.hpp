@@ -65,8 +65,8 @@ struct eight {
   return vuzp2q_u16(vreinterpretq_u16_u32(low), vreinterpretq_u16_u32(high));
 }
 
-/// Returns the products, rounded to integers and clamped to [-127, 127]. A NaN passes `min` and
-/// `max` and is converted to 0.
+/// Returns the products of `value` and `inverse`, rounded to integers and clamped to [-127, 127]. A
+/// NaN passes `min` and `max` and becomes 0.
 [[nodiscard, gnu::always_inline]] inline int32x4_t quantised(float32x4_t value,
                                                              float32x4_t inverse) noexcept {
   const float32x4_t scaled = vmulq_f32(value, inverse);
@@ -74,7 +74,7 @@ struct eight {
   return vcvtnq_s32_f32(vminq_f32(lower, vdupq_n_f32(127.0F)));
 }
 
-/// Returns 8 codes, each in 16 bits.
+/// Returns the codes of 8 columns, each in 16 bits.
 [[nodiscard, gnu::always_inline]] inline int16x8_t quantised(const bf16* columns,
                                                              float32x4_t inverse) noexcept {
   const eight values = widened(load(columns));
@@ -83,8 +83,8 @@ struct eight {
 }
 
 /// Sums `Lanes` registers of 8 columns, beginning at `column`, in one pass over the rows with the
-/// sums in registers. It also prefetches as many columns beginning at `ahead`, because the rows are
-/// more streams than the hardware prefetcher follows and each stream ends after a few pages.
+/// sums in registers. It also prefetches the same number of columns beginning at `ahead`. The rows
+/// are more streams than the hardware prefetcher follows, and each stream ends after a few pages.
 template <std::size_t Lanes>
 [[gnu::always_inline]] inline void sum_block(const bf16* const* rows, const float* weights,
                                              std::size_t row_count, std::size_t column,

@@ -18,9 +18,9 @@ namespace peerbus::kernel::neon {
 
 namespace detail {
 
-/// Returns 1128 + the code of `value` times `scale` in the lower half of each lane. The result is
-/// larger than that of the largest code if the product lies beyond it. The upper half is
-/// meaningless. The constructor of `fp8_e4m3` explains the method.
+/// Returns 1128 + the code of `value` times `scale` in the lower half of each lane. If the product
+/// is beyond the largest code, the result is larger than that of the largest code. The upper half
+/// is meaningless. The constructor of `fp8_e4m3` explains the method.
 [[nodiscard, gnu::always_inline]] inline uint16x8_t e4m3_sums(float32x4_t value,
                                                               float32x4_t scale) noexcept {
   namespace e4m3 = peerbus::detail::e4m3;
@@ -51,8 +51,8 @@ namespace detail {
                    vshrq_n_u16(bits, 8));
 }
 
-/// Returns four elements times `scale`. `codes` has the elements in the low bytes of its lanes; the
-/// other bytes are clear.
+/// Returns four elements times `scale`. The elements are in the low bytes of the lanes of `codes`.
+/// The other bytes are clear.
 [[nodiscard, gnu::always_inline]] inline float32x4_t e4m3_values(uint32x4_t codes,
                                                                  float32x4_t scale) noexcept {
   const uint32x4_t magnitude = vandq_u32(codes, vdupq_n_u32(0x7f));

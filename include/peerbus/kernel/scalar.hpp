@@ -12,16 +12,16 @@
 #include <peerbus/core/fp8.hpp>
 #include <peerbus/kernel/group.hpp>
 
-/// The reference kernels: every other set gives the same bits as these loops. The members of
+/// The reference kernels. Every other set gives the same bits as these loops. The members of
 /// `kernel_set` state their contracts.
 ///
 /// Nothing here multiplies and then adds, except through a fused multiply-add. A compiler may fuse
-/// `a * b + c` if the target has the instruction, so that the bits would depend on its flags. The
-/// functions of arithmetic are builtins, so that users need not parse `<cmath>`.
+/// `a * b + c` if the target has the instruction, so that the bits would depend on its flags.
+/// Arithmetic functions are builtins, so that users need not parse `<cmath>`.
 namespace peerbus::kernel::scalar {
 
-/// The NaN that `weighted_sum` and `dequantise_e4m3` give. Otherwise the sign and payload of a NaN
-/// result would depend on the order of the operands, which the compiler chooses, and on the CPU.
+/// The NaN that `weighted_sum` and `dequantise_e4m3` give. Without it, the sign and payload of a
+/// NaN result would depend on the CPU and on the order of the operands, which the compiler chooses.
 inline constexpr bf16 canonical_nan = bf16::from_bits(0x7fc0);
 
 /// Computes the columns [begin, end) of `weighted_sum`. Other sets call it for the columns that do
@@ -44,13 +44,13 @@ inline void weighted_sum_columns(const bf16* const* rows, const float* weights,
   }
 }
 
-/// The scalar form of `kernel_set::weighted_sum`.
+/// Implements `kernel_set::weighted_sum` for the scalar set.
 inline void weighted_sum(const bf16* const* rows, const float* weights, std::size_t row_count,
                          std::size_t hidden, bf16* out) noexcept {
   weighted_sum_columns(rows, weights, row_count, 0, hidden, out);
 }
 
-/// The scalar form of `kernel_set::max_magnitude_bits`.
+/// Implements `kernel_set::max_magnitude_bits` for the scalar set.
 [[nodiscard]] inline std::uint16_t max_magnitude_bits(const bf16* row,
                                                       std::size_t hidden) noexcept {
   std::uint16_t largest = 0;
@@ -85,31 +85,31 @@ inline void quantise_int8_columns(const bf16* row, float inverse_scale, std::siz
   }
 }
 
-/// The scalar form of `kernel_set::quantise_int8`.
+/// Implements `kernel_set::quantise_int8` for the scalar set.
 inline void quantise_int8(const bf16* row, std::size_t hidden, float inverse_scale,
                           std::byte* out) noexcept {
   quantise_int8_columns(row, inverse_scale, 0, hidden, out);
 }
 
-/// The scalar form of `kernel_set::dequantise_int8`.
+/// Implements `kernel_set::dequantise_int8` for the scalar set.
 inline void dequantise_int8(const std::int8_t* row, std::size_t hidden, float scale,
                             float* out) noexcept {
   for (std::size_t i = 0; i < hidden; ++i) out[i] = static_cast<float>(row[i]) * scale;
 }
 
-/// The scalar form of `kernel_set::group_magnitude_bits`.
+/// Implements `kernel_set::group_magnitude_bits` for the scalar set.
 inline void group_magnitude_bits(const bf16* row, std::size_t groups, std::uint16_t* out) noexcept {
   for (std::size_t group = 0; group < groups; ++group)
     out[group] = max_magnitude_bits(row + group * group_columns, group_columns);
 }
 
-/// Returns the largest magnitude bits of an element that gives a number with `scale`: greater ones
-/// give NaN. The sets that detect NaN in the elements use it.
+/// Returns the largest magnitude bits of an element whose product with `scale` is a number. Greater
+/// magnitude bits give NaN. The sets that detect NaN in the elements use it.
 [[nodiscard]] inline std::int16_t largest_ordered(float scale) noexcept {
   return __builtin_isnan(scale) ? std::int16_t{-1} : std::int16_t{0x7f80};
 }
 
-/// The scalar form of `kernel_set::quantise_e4m3`.
+/// Implements `kernel_set::quantise_e4m3` for the scalar set.
 inline void quantise_e4m3(const bf16* row, const float* scales, std::size_t first,
                           std::size_t groups, std::byte* out) noexcept {
   for (std::size_t group = 0; group < groups; ++group) {
@@ -125,7 +125,7 @@ inline void quantise_e4m3(const bf16* row, const float* scales, std::size_t firs
   }
 }
 
-/// The scalar form of `kernel_set::dequantise_e4m3`.
+/// Implements `kernel_set::dequantise_e4m3` for the scalar set.
 inline void dequantise_e4m3(const fp8_e4m3* row, const float* scales, std::size_t groups,
                             float* out) noexcept {
   for (std::size_t i = 0; i < groups * group_columns; ++i) {
@@ -134,17 +134,17 @@ inline void dequantise_e4m3(const fp8_e4m3* row, const float* scales, std::size_
   }
 }
 
-/// The scalar form of `kernel_set::widen`.
+/// Implements `kernel_set::widen` for the scalar set.
 inline void widen(const bf16* source, std::size_t count, float* out) noexcept {
   for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<float>(source[i]);
 }
 
-/// The scalar form of `kernel_set::narrow`.
+/// Implements `kernel_set::narrow` for the scalar set.
 inline void narrow(const float* source, std::size_t count, bf16* out) noexcept {
   for (std::size_t i = 0; i < count; ++i) out[i] = bf16{source[i]};
 }
 
-/// The scalar form of `kernel_set::stream_lines`, by plain stores.
+/// Implements `kernel_set::stream_lines` for the scalar set, by plain stores.
 inline void stream_lines(const std::byte* source, std::size_t lines, std::byte* out) noexcept {
   // Without lines, the pointers may be null, which memcpy does not accept.
   if (lines != 0) std::memcpy(out, source, lines * cache_line_bytes);

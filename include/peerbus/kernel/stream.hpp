@@ -11,10 +11,10 @@
 
 namespace peerbus::kernel {
 
-/// Copies `bytes` bytes. Whole cache lines of `out` are written by streaming stores
-/// (`kernel_set::stream_lines`), the bytes before and after them by plain stores. `source` and
-/// `out` do not overlap and need no alignment. `fence_streams` must follow before other threads
-/// are told of the bytes.
+/// Copies `bytes` bytes. Writes whole cache lines of `out` by streaming stores
+/// (`kernel_set::stream_lines`), and the bytes before and after them by plain stores. `source` and
+/// `out` do not overlap and need no alignment. Call `fence_streams` before other threads are told
+/// of the bytes.
 /// Cost: one pass.
 inline void stream(const kernel_set& kernels, std::byte* out, const std::byte* source,
                    std::size_t bytes) noexcept {
@@ -28,8 +28,9 @@ inline void stream(const kernel_set& kernels, std::byte* out, const std::byte* s
 }
 
 /// Orders the streaming stores of this thread before its later stores, so that a release by this
-/// thread covers them. A release alone does not: on x86-64 it is a plain store, which may overtake
-/// streaming stores. On AArch64 it does, because STNP is ordered as any other store.
+/// thread covers them. On x86-64 a release alone does not, because it is a plain store, which may
+/// overtake streaming stores. On AArch64 a release suffices, because STNP is ordered as any other
+/// store.
 inline void fence_streams() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_sfence();

@@ -25,7 +25,7 @@ inline void weighted_sum_f32_columns(const bf16* const* rows, const float* weigh
       out[i] = __builtin_fmaf(weights[row], static_cast<float>(rows[row][i]), out[i]);
 }
 
-/// The scalar form of `kernel_set::weighted_sum_f32`.
+/// Implements `kernel_set::weighted_sum_f32` for the scalar set.
 inline void weighted_sum_f32(const bf16* const* rows, const float* weights, std::size_t row_count,
                              std::size_t hidden, float* out) noexcept {
   weighted_sum_f32_columns(rows, weights, row_count, 0, hidden, out);

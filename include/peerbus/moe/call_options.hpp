@@ -38,19 +38,19 @@ using attachments = std::array<std::span<const std::byte>, max_attachments>;
 ///
 /// `bound` is the most tokens that a rank may give to this dispatch. The blocks of a `padded`
 /// layout then have ranks x bound rows, so that calls of different bounds use the same memory. All
-/// ranks give the same.
+/// ranks give the same bound.
 ///
 /// `note` has `exchange_config::note_bytes` bytes or none. `exchange::note` returns it at every
 /// rank. `dispatch_send` reads it before it returns. It travels in the message of counts, so that
-/// it costs its bytes and no further message; with slots it makes that message, and one for itself,
-/// go to every peer.
+/// it costs only its bytes. With slots, it costs every peer the message of counts and a message for
+/// the note.
 struct dispatch_options {
   std::optional<deadline> until{};    ///< empty: the communicator's default timeout
   lane as{};                          ///< the lane that calls
-  moe::attachments attachments{};     ///< one array for each that is configured
-  bool refuse = false;                ///< fail on all ranks
+  moe::attachments attachments{};     ///< one array for each configured attachment
+  bool refuse = false;                ///< true: fails on all ranks
   std::span<std::int64_t> waited{};   ///< [ranks] nanoseconds, added to; or empty
-  std::span<const std::byte> note{};  ///< for all ranks
+  std::span<const std::byte> note{};  ///< the note for all ranks, or empty
   std::size_t bound = 0;              ///< no more than max_tokens; 0: max_tokens
 };
 
@@ -64,14 +64,14 @@ enum class lost_experts : std::uint8_t {
 /// Options of `resume`. Each rank chooses for its own tokens.
 struct resume_options {
   std::optional<deadline> until{};            ///< empty: the communicator's default timeout
-  lost_experts lost = lost_experts::dropped;  ///< what becomes of lost slots
+  lost_experts lost = lost_experts::dropped;  ///< the treatment of slots of lost experts
 };
 
-/// How far all ranks of a view have come with an exchange, in batches since it was made, as
-/// `resume` returns it: the same on all ranks.
+/// The numbers of batches that all ranks of a view have received and combined since an exchange was
+/// made, as `resume` returns them. Equal on all ranks.
 struct completed_batches {
-  std::uint64_t received = 0;  ///< that all have received
-  std::uint64_t combined = 0;  ///< that all have combined
+  std::uint64_t received = 0;  ///< batches that all have received
+  std::uint64_t combined = 0;  ///< batches that all have combined
 };
 
 /// Options of `dispatch_recv`.
@@ -86,8 +86,8 @@ struct combine_options {
   std::optional<deadline> until{};   ///< empty: the communicator's default timeout
   lane as{};                         ///< the lane that calls
   combine_terms terms{};             ///< other weights, biases, local rows
-  bool refuse = false;               ///< fail on all ranks
-  bool attached = false;             ///< output attachments go home
+  bool refuse = false;               ///< true: fails on all ranks
+  bool attached = false;             ///< true: output attachments go home
   std::span<std::int64_t> waited{};  ///< [ranks] nanoseconds, added to; or empty
 };
 
@@ -95,8 +95,8 @@ struct combine_options {
 struct publish_options {
   std::optional<deadline> until{};  ///< empty: the communicator's default timeout
   lane as{};                        ///< the lane that calls
-  bool refuse = false;              ///< fail on all ranks
-  bool attached = false;            ///< output attachments go home
+  bool refuse = false;              ///< true: fails on all ranks
+  bool attached = false;            ///< true: output attachments go home
 };
 
 /// Options of `combine_recv`.

@@ -12,11 +12,11 @@
 
 namespace peerbus::moe {
 
-/// Returns the error by which an exchange with this codec and layout would refuse `config` among
-/// `ranks` ranks, or nothing if it would not: for programs that plan or choose a configuration
-/// before there are ranks, as `exchange::map_for` needs a valid one. What depends on the machine or
-/// on the other ranks (memory, groups for relay, arguments that differ) is left to the constructor.
-/// Cost: a pass over `config`'s spans. Allocates for an error.
+/// Returns the error with which an exchange with this codec and layout would refuse `config` among
+/// `ranks` ranks, or nothing. For programs that plan or choose a configuration before there are
+/// ranks, because `exchange::map_for` needs a valid one. Only the constructor checks conditions
+/// that depend on the machine or on other ranks: memory, groups for relay, arguments that differ.
+/// Cost: a pass over the spans of `config`. Allocates for an error.
 template <token_codec Codec, row_layout Layout = compact>
 [[nodiscard]] std::optional<error> objection_to(const exchange_config& config, std::size_t ranks,
                                                 const Layout& layout = {}) {

@@ -57,7 +57,7 @@ enum class dispatch_protocol : std::uint32_t {
   /// The layout decides. The layouts `automatic` and `automatic_by_rank`, which can have either
   /// protocol, take the one that `estimate_protocols` finds cheaper.
   automatic = 0,
-  /// The ranks tell each other how many rows come, then rows leave. Rows can lie together.
+  /// The ranks tell each other the numbers of rows, then rows leave. Rows can lie together.
   counts_first = 1,
   /// Rows leave at once, into slots of their source rank, and counts follow.
   one_phase = 2
@@ -106,10 +106,10 @@ enum class ids_outside : std::uint8_t {
 /// The sizes of an exchange. All ranks give equal configurations, except for `stream_from`,
 /// `between`, `replicas` and `other_ids`.
 struct exchange_config {
-  std::size_t experts = 0;     ///< logical experts, which routing names; also fewer than ranks
+  std::size_t experts = 0;     ///< logical experts, which routing names; may be fewer than ranks
   std::size_t hidden = 0;      ///< channels of a token; rows and outputs are multiples of 16 bytes
   std::size_t top_k = 0;       ///< expert slots of a token, 1 to `max_top_k`
-  std::size_t max_tokens = 0;  ///< the most tokens that a rank gives to one dispatch
+  std::size_t max_tokens = 0;  ///< the largest number of tokens of a rank in a dispatch
   std::size_t in_flight = 1;   ///< batches under way at once, 1 to `max_in_flight`
   /// Where experts write their outputs; `home` takes less memory if there are many ranks.
   outputs_at outputs = outputs_at::expert;
@@ -121,10 +121,10 @@ struct exchange_config {
   /// statistics of an expert (`row_block::output_attachment`). A multiple of 4, no more than 2^24.
   /// 0: none.
   std::size_t output_attachment = 0;
-  /// Whether ranks may give outputs as LogFMT-10 rows (codec/logfmt10.hpp), which takes fewer bytes
-  /// on the way home: a rank that combines with `attached` has written all its outputs by
-  /// `row_block::encode_output`. The heads are the output attachment, so that `output_attachment`
-  /// is `logfmt10::head_bytes(hidden)`.
+  /// True if ranks may give outputs as LogFMT-10 rows (codec/logfmt10.hpp), which takes fewer bytes
+  /// on the way home. A rank that combines with `attached` must then have written all its outputs
+  /// by `row_block::encode_output`. The heads are the output attachment, so that
+  /// `output_attachment` must be `logfmt10::head_bytes(hidden)`.
   bool logfmt_outputs = false;
   /// The treatment of expert ids other than -1 and 0 to experts - 1. Each rank chooses for itself.
   ids_outside other_ids = ids_outside::refused;
@@ -138,57 +138,59 @@ struct exchange_config {
   /// expert e is physical expert e. The memory is the caller's, and only the constructor of the
   /// exchange reads it (`expert_map`).
   std::span<const std::uint32_t> physical_to_logical{};
-  /// The number of physical experts of each rank, which may be 0: [ranks]. Empty: they are dealt
-  /// out equally, as `expert_placement` does. As many as `physical_to_logical` has, or as there are
-  /// experts. The memory is the caller's, and only the constructor of the exchange reads it.
+  /// The number of physical experts of each rank, which may be 0: [ranks]. Empty: experts are
+  /// divided equally, as by `expert_placement`. The sum is the number of entries of
+  /// `physical_to_logical`, or else `experts`. The memory is the caller's, and only the constructor
+  /// of the exchange reads it.
   std::span<const std::uint32_t> experts_of_rank{};
   /// The choice among the replicas of an expert. Ranks may differ in it.
   replica_choice replicas{};
   /// The bytes of a batch from which this rank uses streaming stores, which write memory past the
-  /// caches. They save reading what is overwritten, and pay if the rows would not stay in a cache
-  /// until they are read. 0: always. `never_stream`: never. Empty: the exchange tries both for each
-  /// size of batch from time to time (`exchange::stores_for`), and until then takes three quarters
-  /// of the rank's share of the largest cache, less `between`. Ranks of one core divide its share.
-  /// 32 MiB for 8 cores are assumed if the system reports no cache, or one that no processor has.
-  /// With relay there are no trials, nor where rows are put.
-  /// Applies to rows that are stored to peers and to results of combine, except for rows longer
-  /// than 32 KiB. Changes no byte. Ranks may differ in it.
+  /// caches. They avoid reading the memory that they overwrite, and pay if rows would leave the
+  /// caches before they are read. 0: always. `never_stream`: never. Empty: the exchange tries both
+  /// for each size of batch from time to time (`exchange::stores_for`), and until then takes three
+  /// quarters of the rank's share of the largest cache, less `between`. Ranks on one core divide
+  /// its share. If the system reports no plausible cache, 32 MiB for 8 cores are assumed. With
+  /// relay, or where rows are put, there are no trials. Applies to rows that are stored to peers
+  /// and to results of combine, except for rows longer than 32 KiB. Changes no byte. Ranks may
+  /// differ in it.
   std::optional<std::size_t> stream_from{};
-  /// The bytes of other memory that this rank reads and writes between two operations, as far as
-  /// the caller knows: of a model the weights and the cache of a layer. A hint by which the
-  /// exchange takes better stores before it has tried them. Ranks may differ in it.
+  /// The bytes of other memory, such as the weights and the cache of a layer, that this rank
+  /// accesses between two operations, as far as the caller knows. A hint by which the exchange
+  /// chooses stores until it has tried both. Ranks may differ in it.
   std::size_t between = 0;
   /// The protocol of dispatches. A layout that cannot have it is refused.
   dispatch_protocol protocol = dispatch_protocol::automatic;
   /// Measured costs, from which layouts that can have either protocol choose (moe/protocol.hpp).
   /// Null: the costs that the library assumes. The memory is the caller's, and only the constructor
-  /// of the exchange and its `map_for` read it. Ranks compare the hash.
+  /// of the exchange and its `map_for` read it. Ranks compare the hash of the table.
   const cost_table* costs = nullptr;
-  /// Whether a token crosses once for each group of near ranks and is handed on there. What changes
-  /// with it: moe/relay.hpp. `always` is refused over transports without near and far ranks.
+  /// The choice between one level and two, in which a token crosses once for each group of near
+  /// ranks and is handed on there. moe/relay.hpp lists the differences. `always` is refused over
+  /// transports without near and far ranks.
   moe::relay relay = moe::relay::never;
-  /// Whether combines may give weights (`combine_terms::weights`, `local`) where tokens are
-  /// relayed, so that the weights go ahead to the ranks that sum. Without relay it changes nothing.
-  /// Refused in layouts by rank, in which combines take no weights.
+  /// True if combines may give weights (`combine_terms::weights`, `local`) where tokens are
+  /// relayed. Each combine then sends the weights ahead to the ranks that sum. Without relay it
+  /// changes nothing. Refused in layouts by rank, in which combines take no weights.
   /// Cost with relay: 4 x top_k bytes for each group that a token reached and a signal to each rank
   /// of equal place, in every combine.
   bool weights_at_combine = false;
   /// The type of the sums of groups, where tokens are relayed. Without relay it changes nothing.
   moe::relay_sums relay_sums = moe::relay_sums::bf16;
-  /// Refuses what would let the bits of a token's result depend on more than the token, its routing
-  /// and its outputs: layouts by rank, whose outputs are sums over the experts of a rank, and
-  /// relay, which adds up the sums of groups (`automatic` is then `never`). docs/reproducibility.md
-  /// says what a result then does not depend on. Costs nothing.
+  /// True if the bits of a token's result must depend only on the token, its routing and its
+  /// outputs. The exchange then refuses layouts by rank, whose outputs are sums over the experts of
+  /// a rank, and relay, which adds up the sums of groups (`automatic` is then `never`).
+  /// docs/reproducibility.md lists the influences that it excludes. Costs nothing.
   bool same_bits = false;
-  /// Whether ranks check every number that other ranks write for them and that becomes an index, a
-  /// count, an offset or a size, before it is used: counts of rows, origins, expert ids and the
-  /// sizes of notes. They check copies that other ranks cannot change. The default believes them.
-  /// docs/security.md says what that promises.
+  /// True if ranks check every number that other ranks write for them and that becomes an index, a
+  /// count, an offset or a size, before they use it: counts of rows, origins, expert ids and the
+  /// sizes of notes. They check copies that other ranks cannot change. False: ranks trust these
+  /// numbers. docs/security.md states the guarantees.
   ///
   /// If a number is wrong, the dispatch of the rank that reads it throws `error` mismatch, with the
   /// rank that wrote it, the number and its bound, and its communicator is poisoned. No rank waits
-  /// for it in that batch: the dispatch or the combine of the others throws `refused` with that
-  /// text, unless they find the same.
+  /// for it in that batch: the dispatch or the combine of the other ranks throws `refused` with
+  /// that text, unless they find the same.
   /// Cost: 8 bytes of memory for each row that can arrive, 4 x top_k more in layouts by rank, and
   /// the counts of all ranks, each for `in_flight` batches. One more pass over the counts, and over
   /// these bytes of the rows that arrive.
@@ -198,19 +200,19 @@ struct exchange_config {
 /// The value of `exchange_config::stream_from` for which all stores are plain.
 inline constexpr std::size_t never_stream = std::numeric_limits<std::size_t>::max();
 
-/// The division of experts among ranks. Each rank holds consecutive experts. Without other numbers
-/// the first `experts % ranks` ranks hold one expert more than the others; if there are fewer
-/// experts than ranks, the last ranks hold none.
+/// The division of experts among ranks. Each rank holds consecutive experts. Unless numbers are
+/// given, the first `experts % ranks` ranks hold one expert more than the others. If there are
+/// fewer experts than ranks, the last ranks hold none.
 class expert_placement {
  public:
-  /// Divides `experts` experts among `rank_count` ranks. No rank holds any if there are no ranks.
+  /// Divides `experts` experts among `rank_count` ranks, which may be 0.
   constexpr expert_placement(std::size_t experts, std::size_t rank_count) noexcept
       : experts_{experts},
         least_{rank_count == 0 ? 0 : experts / rank_count},
         larger_{rank_count == 0 ? 0 : experts % rank_count},
         most_{least_ + (larger_ > 0 ? 1 : 0)} {}
-  /// Gives each rank as many experts as `of_rank` says: [ranks], at least 1. The memory is the
-  /// caller's, and outlives the object. `first` and `owner` then take as long as there are ranks.
+  /// Gives each rank r `of_rank[r]` experts: [ranks], with at least one rank. The memory is the
+  /// caller's, and must outlive the object. `first` and `owner` then take time linear in the ranks.
   constexpr explicit expert_placement(std::span<const std::uint32_t> of_rank) noexcept
       : experts_{std::accumulate(of_rank.begin(), of_rank.end(), std::size_t{0})},
         most_{*std::max_element(of_rank.begin(), of_rank.end())},
@@ -248,7 +250,7 @@ class expert_placement {
   std::size_t least_ = 0;
   std::size_t larger_ = 0;
   std::size_t most_;
-  const std::uint32_t* of_rank_ = nullptr;  ///< null: as equally as can be
+  const std::uint32_t* of_rank_ = nullptr;  ///< null: experts divided equally
 };
 
 /// Returns the division of the physical experts of `config` among `rank_count` ranks.

@@ -41,16 +41,17 @@ namespace peerbus::moe {
 /// A dispatch has two phases. First every rank sends each peer the numbers of its rows for each
 /// block, or its refusal of bad input. From the counts of all ranks each rank computes the exact
 /// place of each of its rows, writes the rows there and signals. With slots (`config().protocol` is
-/// `one_phase`) it has one phase: rows leave at once, with counts or a refusal. So has a combine:
-/// when all peers have signalled that their outputs are ready, the home rank sums them.
+/// `one_phase`) it has one phase: rows leave at once, with counts or a refusal. A combine has one
+/// phase: when all peers have signalled that their outputs are ready, the home rank sums them.
 /// docs/proofs.md explains why no buffer is written too early.
 ///
 /// `dispatch` and `combine` do a whole operation. `dispatch_send`, `dispatch_recv`, `combine_send`
-/// and `combine_recv` do half of one, for callers that compute in the meantime. Only the `recv`
-/// halves wait for other ranks, and `dispatch_send` if its input is bad, or if its slots hold rows
-/// that were not combined. Up to `in_flight` batches may be between `dispatch_send` and
-/// `combine_recv`, each with its own memory. Each of these calls also advances earlier batches.
-/// Nothing advances between calls, as there is no hidden thread.
+/// and `combine_recv` do half of one, for callers that compute in the meantime. Of the halves, only
+/// `dispatch_recv` and `combine_recv` wait for other ranks, except that `dispatch_send` waits if
+/// its input is bad, or if its slots hold rows that were not combined. Up to `in_flight` batches
+/// may be between `dispatch_send` and `combine_recv`, each with its own memory. Each of these calls
+/// also advances earlier batches. Nothing advances between calls, because there is no hidden
+/// thread.
 ///
 /// All ranks make the same calls on an exchange in the same order, also with zero tokens. A whole
 /// operation counts as its two halves. Batches may be received and combined in any order that is
@@ -59,7 +60,7 @@ namespace peerbus::moe {
 /// has no effect on the others.
 ///
 /// Cost: memory as in `memory_map`. No operation allocates, unless it fails. Queries do not
-/// communicate, and take constant time unless said.
+/// communicate, and take constant time unless stated otherwise.
 /// Threads: one operation at a time per exchange, carried out by one thread or by several `lane`s.
 /// Different exchanges are independent.
 template <transport Transport, token_codec Codec, row_layout Layout = compact>
@@ -84,19 +85,20 @@ class exchange : public exchange_queries {
   exchange(const exchange&) = delete;
   exchange& operator=(const exchange&) = delete;
   ~exchange();
-  /// Returns the memory that an exchange with a `config` that `objection_to` accepts would have. An
-  /// automatic layout chooses its protocol as the constructor does, also from `config.costs`.
-  /// `reach` is that of the transport, which matters if that is known at run time only
+  /// Returns the memory that an exchange with `config` would have. `objection_to` must accept
+  /// `config`. An automatic layout chooses its protocol as the constructor does, also from
+  /// `config.costs`. Give `reach`, the reach of the transport, if it is known only at run time
   /// (`any_transport`).
   [[nodiscard]] static constexpr memory_map map_for(
       const exchange_config& config, std::size_t ranks, Layout layout = {},
       peer_reach reach = levels::reach_by_type) noexcept;
   /// Returns the configuration, with `stream_from` and `protocol` set, without costs and spans,
-  /// except for `experts_of_rank`, which is set unless each rank has its share of `experts`.
+  /// except for `experts_of_rank`, which is set unless each rank has its equal share of `experts`.
   [[nodiscard]] const exchange_config& config() const noexcept { return levels_.config(); }
   /// Returns the choice between one level and two, with the reason. Equal on all ranks.
   [[nodiscard]] const relay_choice& relay() const noexcept { return levels_.choice(); }
-  /// Returns the places and sizes of all data in the window; with relay, in that of the near level.
+  /// Returns the places and sizes of all data in the window. With relay, the window is that of the
+  /// near level.
   [[nodiscard]] const memory_map& map() const noexcept { return levels_.parts().map; }
   /// Returns the bytes that this rank needs in windows, without signals, on both levels. Windows
   /// have the size that the largest group needs.
@@ -107,9 +109,9 @@ class exchange : public exchange_queries {
   [[nodiscard]] const expert_map& placement() const noexcept { return levels_.placement(); }
   /// Returns the window that contains the data of `map()`, for tools.
   [[nodiscard]] window<Transport>& memory() noexcept { return levels_.window().memory(); }
-  /// Makes calls that wait for other ranks ask `watch` from time to time, or nobody if it is null.
-  /// `watch` outlives the exchange. Each rank chooses for itself.
-  /// Cost: of a call that waits, a clock read, and a short wake-up for each poll.
+  /// Makes calls that wait for other ranks call `watch->look` from time to time, unless `watch` is
+  /// null. `watch` must outlive the exchange. Each rank chooses for itself.
+  /// Cost: for a call that waits, a clock read, and a short wake-up for each poll.
   void watch_waits(wait_watch* watch) noexcept { engine().watch(watch); }
 
   /// Sends each token to its experts and returns the rows for the experts of this rank. Collective.
@@ -120,7 +122,7 @@ class exchange : public exchange_queries {
   /// block of the group, and the note; with slots one signal, and to peers that get rows the counts
   /// for their blocks. More than 4 ranks over a direct transport raise a signal once for all, and
   /// write counts for all blocks once for all. Each copy of a token is sent once: row, scales, 8
-  /// bytes of origin, slots (rank-major), attachments. Encoded once per kind of peer (near, far).
+  /// bytes of origin, slots (rank-major), attachments. Each token is encoded once.
   /// Throws, on all ranks: `error` invalid_argument on a rank whose input is bad, and `refused` on
   /// the others. No row is then written (with slots: read), and the exchange remains usable. Also
   /// timed_out, peer_dead and unreachable, which poison the communicator, and poisoned.
@@ -136,17 +138,19 @@ class exchange : public exchange_queries {
   /// weight[t, k], and slots of -1 add nothing. In the rank-major layout a copy is a rank that
   /// holds experts of the token, in ascending order, with factor 1. See also `combine_terms`.
   /// Cost: one signal, to each peer or for all. Each output, 2 x hidden bytes, is read once, and
-  /// first put home if the home rank cannot load it. `attached` adds itself and 48 bytes a peer.
+  /// first put home if the home rank cannot load it. `attached` adds the attachments and 48 bytes a
+  /// peer.
   /// Throws: as `dispatch`. After a refusal, all ranks may combine the batch again.
   void combine(const received_type& rows, std::span<bf16> out, const combine_options& options = {});
 
   /// Begins a dispatch, the first half of `dispatch`, and returns its ticket. Invalidates the rows
   /// received `in_flight` dispatches earlier. The caller may reuse `route` on return. `tokens` and
   /// attachments must not change until `dispatch_recv` has returned.
-  /// Cost: the first signal and the counts of `dispatch`; with all counts, also `dispatch_recv`'s.
-  /// Throws: as `dispatch`, but for bad input only on that rank, after all ranks have called; the
-  /// others throw in `dispatch_recv`. invalid_argument if the dispatch `in_flight` earlier still
-  /// needs its `dispatch_recv` or `combine_recv`.
+  /// Cost: the first signal and the counts of `dispatch`. If all counts are there, also the cost of
+  /// `dispatch_recv`.
+  /// Throws: as `dispatch`, except that bad input throws on its rank only, after all ranks have
+  /// called; the others throw in `dispatch_recv`. invalid_argument if the dispatch `in_flight`
+  /// earlier still needs its `dispatch_recv` or `combine_recv`.
   [[nodiscard]] moe::ticket dispatch_send(std::span<const token> tokens, const routing& route,
                                           const dispatch_options& options = {});
 
@@ -162,8 +166,8 @@ class exchange : public exchange_queries {
     return {set, levels_.parts().batches.at(ticket.number).experts(set)};
   }
 
-  /// Keeps the rows of a batch from being overwritten as long as the result lives, for readers that
-  /// may be late: what would overwrite them is then refused on all ranks (`kept_rows`).
+  /// Keeps the rows of a batch from being overwritten as long as the result lives, for late
+  /// readers. All ranks refuse the calls that would overwrite the rows (`kept_rows`).
   /// Cost: an atomic addition.
   /// Throws: `error` invalid_argument unless `rows` are of the latest `in_flight` dispatches and,
   /// in layouts with slots, not combined; unsupported in these layouts with relay.
@@ -171,33 +175,33 @@ class exchange : public exchange_queries {
     return {engine().keepers(rows.ticket()), rows.ticket().number};
   }
 
-  /// Writes the number of rows for each physical expert by the dispatch of `ticket` to `rows`:
-  /// [physical experts], such as for `expert_load`. In layouts by expert without slots, these are
-  /// the rows of all ranks, as the counts have come with the dispatch. In others and with relay
-  /// those of this rank's experts, and 0 elsewhere, so that the sum over ranks gives all. In
-  /// layouts by rank a row counts for each of its experts.
-  /// Returns: whether the rows are those of all ranks.
-  /// Throws: as `note`; invalid_argument unless `rows` has as many entries.
+  /// Writes the number of rows that the dispatch of `ticket` sent to each physical expert into
+  /// `rows`: [physical experts], such as for `expert_load`. In layouts by expert without slots,
+  /// these are the rows of all ranks, because the counts came with the dispatch. In other layouts
+  /// and with relay, they are the rows of this rank's experts, and 0 elsewhere, so that the sum
+  /// over ranks gives all. In layouts by rank a row counts for each of its experts.
+  /// Returns: true if `rows` has the rows of all ranks.
+  /// Throws: as `note`; invalid_argument unless `rows` has an entry for each physical expert.
   bool count_rows(moe::ticket ticket, std::span<std::uint32_t> rows);
 
   /// Makes the filled outputs available to their home ranks, the first half of `combine`. Outputs
   /// must not change afterwards. Each lane calls after all outputs that it fills are complete.
   /// Cost: that of `combine`, without reading the outputs.
-  /// Throws: as `combine`, but for bad `rows` or `options` invalid_argument on this rank only. With
-  /// `refuse` all ranks throw in `combine_recv`.
+  /// Throws: as `combine`, except that bad `rows` or `options` throw invalid_argument on this rank
+  /// only. With `refuse` all ranks throw in `combine_recv`.
   void combine_send(const received_type& rows, const publish_options& options = {});
 
   /// Sums the outputs into `out`, the second half of `combine`.
   /// Cost: reads the 2 x hidden bytes of each copy's output once.
-  /// Throws: as `combine`, but for bad `out` or `terms` invalid_argument on this rank only, before
-  /// anything is written. The call can then be repeated.
+  /// Throws: as `combine`, except that bad `out` or `terms` throw invalid_argument on this rank
+  /// only, before anything is written. The call can then be repeated.
   void combine_recv(const received_type& rows, std::span<bf16> out,
                     const sum_options& options = {});
 
-  /// Takes back a combined batch, so that its outputs may be written anew and combined once more,
-  /// any number of times until its memory is used again. Collective. Returns when all ranks have
-  /// called it, as then none reads the earlier outputs any more. Rows are there too, in layouts
-  /// with slots again.
+  /// Makes a combined batch one whose outputs may be written and combined once more, any number of
+  /// times until its memory is used again. Collective. Returns when all ranks have called it,
+  /// because no rank reads the earlier outputs after that. The rows are valid too, in layouts with
+  /// slots again.
   /// Cost: one signal to each peer.
   /// Throws: `error` invalid_argument on this rank only, unless `rows` are combined and of the
   /// latest `in_flight` dispatches; timed_out, peer_dead, unreachable, poisoned.
@@ -205,18 +209,19 @@ class exchange : public exchange_queries {
     engine().reopen(rows.ticket(), options, deadline_of(options));
   }
 
-  /// Goes on in the present view of the communicator, after its `continue_without_the_dead`.
-  /// Collective among the ranks of the view, in the memory that the exchange has; no other call
-  /// that needs it is under way. Experts of ranks that are gone get no rows from now on; `options`
-  /// says what becomes of their slots. `combine` sums up the other slots of a token, as if the lost
-  /// ones were -1.
+  /// Continues in the present view of the communicator, after its `continue_without_the_dead`.
+  /// Collective among the ranks of the view. Uses the memory that the exchange has; no other call
+  /// that needs it may be under way. Experts of ranks that are gone get no rows from now on.
+  /// `options` decides about their slots. `combine` sums the other slots of a token, as if the lost
+  /// slots were -1.
   ///
-  /// Batches that all ranks of the view have received, and not all have combined, can be combined
-  /// now, by all and also by a rank that had, unless a rank has begun the dispatch that takes their
-  /// memory next: `awaits_combine` tells, the same on all ranks. The others are void: their tickets
-  /// and rows are not used any more, and their tokens are dispatched anew. Attachments that came
-  /// home before are not there any more.
-  /// Returns: how far all ranks have come.
+  /// A batch that all ranks of the view have received, and not all have combined, can now be
+  /// combined by all ranks, also by ranks that had. The exception is a batch whose memory a rank
+  /// has begun to use for its next dispatch. `awaits_combine` is true for the batches that can be
+  /// combined, on all ranks. All other batches are void: their tickets and rows must not be used
+  /// any more, and their tokens must be dispatched again. Attachments that came home earlier are
+  /// lost.
+  /// Returns: the numbers of batches that all ranks have received and combined.
   /// Cost: a signal, and a wait for each rank of the view. Allocates.
   /// Throws: `error` invalid_argument if the exchange is in that view already; unsupported with
   /// relay; peer_dead, timed_out, poisoned.
@@ -226,10 +231,11 @@ class exchange : public exchange_queries {
     return levels_.parts().core.resume(options.lost, deadline_of(options));
   }
 
-  /// Gives the experts other places, between two batches: `physical_to_logical` as in
-  /// `exchange_config`, of the same length, while each rank keeps its number of physical experts.
-  /// Collective, with the same table on all ranks. `replicas` is this rank's choice from now on.
-  /// The caller moves the weights. Rows and tickets of earlier dispatches are not used any more.
+  /// Moves the experts to other places, between two batches. `physical_to_logical` is as in
+  /// `exchange_config` and has the same length as before. Each rank keeps its number of physical
+  /// experts. Collective, with the same table on all ranks. `replicas` is this rank's choice from
+  /// now on. The caller moves the weights. Rows and tickets of earlier dispatches must not be used
+  /// any more.
   /// Cost: one agreement and a `gather_in_view`. Allocates, but no memory of windows.
   /// Throws, on all ranks, which keep their experts: `error` invalid_argument for an impossible
   /// table or choice, or if a batch is between its dispatch and its combine; mismatch, with the
@@ -239,7 +245,8 @@ class exchange : public exchange_queries {
                        std::optional<deadline> until = std::nullopt);
 
  protected:
-  /// Does as the public constructor. If `finds_groups`, `relay()` tells groups also with `never`.
+  /// Makes the exchange as the public constructor does. If `finds_groups`, `relay()` also has the
+  /// groups with `never`.
   exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec, Layout layout,
            deadline until, bool finds_groups);
 

@@ -15,15 +15,15 @@
 
 namespace peerbus::moe {
 
-/// What any exchange tells of its batches, whatever its transport, codec and layout: the base of
-/// `exchange`. Queries take constant time, unless said, and do not communicate.
+/// The base of `exchange`: the queries that do not depend on its transport, codec and layout. They
+/// do not communicate, and take constant time unless stated otherwise.
 class exchange_queries {
  public:
   exchange_queries(const exchange_queries&) = delete;
   exchange_queries& operator=(const exchange_queries&) = delete;
 
   /// Returns the stores of this rank for batches of `tokens` tokens, with the reason
-  /// (`exchange_config::stream_from`). With relay, those of the near level.
+  /// (`exchange_config::stream_from`). With relay, the stores are those of the near level.
   [[nodiscard]] store_choice stores_for(std::size_t tokens) const noexcept {
     return engine_->stores_for(tokens);
   }
@@ -32,7 +32,7 @@ class exchange_queries {
   /// (`per_batch`). A refused dispatch uses up its number.
   [[nodiscard]] std::uint64_t next_dispatch() const noexcept { return engine_->next_dispatch(); }
 
-  /// Returns whether the batch `ticket` is received, and not combined since.
+  /// Returns whether the batch of `ticket` has been received, and not combined since.
   [[nodiscard]] bool awaits_combine(moe::ticket ticket) noexcept {
     return engine_->awaits_combine(ticket);
   }
@@ -48,21 +48,22 @@ class exchange_queries {
     return {peerbus::detail::placed<T>(bytes.data()), bytes.size() / sizeof(T)};
   }
 
-  /// Returns the rows that this rank sent to other ranks by the dispatch of `ticket`, by looking at
-  /// each copy.
+  /// Returns the rows that this rank sent to other ranks by the dispatch of `ticket`.
+  /// Cost: a look at each copy.
   /// Throws: as `note`.
   [[nodiscard]] row_traffic traffic(moe::ticket ticket) { return engine_->traffic(ticket); }
 
-  /// Returns the number of rows of all ranks for each block of the layout by the dispatch of
-  /// `ticket`: for each expert, in their physical order, or in layouts by rank for each rank. Empty
-  /// in layouts with slots, whose counts go to the ranks that need them only. Valid as `note`.
-  /// Throws: as `note`.
+  /// Returns the number of rows that all ranks sent to each block by the dispatch of `ticket`.
+  /// There is one block for each physical expert, or, in layouts by rank, for each rank. Empty in
+  /// layouts with slots, whose counts go only to the ranks that need them. Valid as `note`.
+  /// Throws: as `note`; unsupported with relay.
   [[nodiscard]] std::span<const std::uint32_t> rows_of_blocks(moe::ticket ticket) {
     return engine_->rows_of_blocks(ticket);
   }
 
   /// Returns whether `rank` sent output attachments home (`attached`) in the combine of `ticket`.
-  /// Throws: `error` invalid_argument unless it is combined here and of the latest `in_flight`.
+  /// Throws: `error` invalid_argument unless the batch is combined here and of the latest
+  /// `in_flight`.
   [[nodiscard]] bool attached_by(moe::ticket ticket, rank_id rank) {
     return engine_->attached_by(ticket, rank);
   }
@@ -81,16 +82,16 @@ class exchange_queries {
   }
 
  protected:
-  /// Answers nothing yet.
+  /// Makes the object without an engine. `answer_by` must come before any query.
   exchange_queries() = default;
   ~exchange_queries() = default;
 
-  /// Makes `engine` answer. Its output attachments have `output_attachment` bytes.
+  /// Makes `engine` answer the queries. Its output attachments have `output_attachment` bytes.
   void answer_by(detail::exchange_engine& engine, std::size_t output_attachment) noexcept {
     engine_ = &engine;
     output_attachment_ = output_attachment;
   }
-  /// Returns the engine that answers.
+  /// Returns the engine that answers the queries.
   [[nodiscard]] detail::exchange_engine& engine() const noexcept { return *engine_; }
 
  private:

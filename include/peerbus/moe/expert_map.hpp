@@ -67,39 +67,39 @@ class expert_map {
     return std::span{logical_}.subspan(first(rank), count(rank));
   }
 
-  /// Returns whether a rank is gone.
+  /// Returns whether any rank is gone.
   [[nodiscard]] bool has_lost() const noexcept { return !gone_.empty(); }
   /// Returns whether `rank` is gone.
   [[nodiscard]] bool is_gone(rank_id rank) const noexcept {
     return has_lost() && gone_[rank.index()];
   }
-  /// Returns which ranks are gone: [ranks], or empty while all are there.
+  /// Returns a flag for each rank, true if it is gone: [ranks], or empty while no rank is gone.
   [[nodiscard]] const std::vector<bool>& gone() const noexcept { return gone_; }
   /// Returns whether the ranks of all replicas of logical expert `expert` are gone.
   [[nodiscard]] bool is_lost(std::size_t expert) const noexcept {
     return has_lost() && lost_[expert];
   }
 
-  /// Takes the ranks for gone that are `gone`: [ranks].
+  /// Sets which ranks are gone: the ranks r with `gone[r]`, [ranks].
   /// Cost: allocates.
   void lose(const std::vector<bool>& gone);
-  /// Sets the experts that `held_by` returns, for an exchange whose experts are part of a larger
-  /// group: [experts]. Routing is not affected.
+  /// Sets the experts that `held_by` and `logical` return, for an exchange whose experts are part
+  /// of a larger group: [physical experts]. Routing is not affected.
   void rename(std::span<const std::uint32_t> names) noexcept {
     std::ranges::copy(names, logical_.begin());
   }
-  /// Takes the experts of `other`, which has as many physical experts at each rank. What `held_by`
-  /// has returned shows them too.
+  /// Takes over the experts of `other`, which has the same number of physical experts at each rank.
+  /// Spans that `held_by` has returned then show the new experts.
   void install(expert_map&& other) noexcept;
 
  private:
   std::vector<std::uint32_t> starts_;          ///< [ranks + 1] physical experts
-  std::vector<std::uint32_t> logical_;         ///< of each physical expert
-  std::vector<std::uint32_t> holders_;         ///< of each physical expert; saves a division a slot
+  std::vector<std::uint32_t> logical_;         ///< logical expert of each physical expert
+  std::vector<std::uint32_t> holders_;         ///< rank index of each physical expert
   std::vector<std::uint32_t> replica_starts_;  ///< [experts + 1] into `replicas_`
   std::vector<std::uint32_t> replicas_;        ///< physical experts, by logical expert
-  std::vector<bool> gone_;                     ///< of each rank; empty while all are there
-  std::vector<bool> lost_;                     ///< of each logical expert; empty likewise
+  std::vector<bool> gone_;                     ///< [ranks] or empty, as `gone()`
+  std::vector<bool> lost_;                     ///< [logical experts] or empty
 };
 
 }  // namespace peerbus::moe

@@ -11,18 +11,18 @@ namespace peerbus::moe {
 
 namespace detail {
 
-/// The `kept_rows` of the memory of a batch.
+/// The number of `kept_rows` that keep the memory of a batch.
 ///
-/// Threads: `drop` from any, the rest from one at a time.
+/// Threads: any thread may call `drop`. One thread at a time may call the other functions.
 class row_keepers {
  public:
-  /// Adds one that keeps the rows of dispatch `number`. Returns what `drop` takes.
+  /// Adds a keeper of the rows of dispatch `number`. Returns the argument for its `drop`.
   std::uint32_t add(std::uint64_t number) noexcept {
     number_ = number;
     // order: relaxed; the caller dispatches next.
     return generation_of(state_.fetch_add(1, std::memory_order_relaxed));
   }
-  /// Drops one, unless it was forgotten.
+  /// Removes a keeper, unless `forget` was called since its `add`.
   void drop(std::uint32_t generation) noexcept {
     std::uint64_t now = state_.load(std::memory_order_relaxed);
     // order: release; rows were read before others may write them.
@@ -31,19 +31,19 @@ class row_keepers {
                                          std::memory_order_relaxed)) {
     }
   }
-  /// Forgets all, whose rows are void.
+  /// Removes all keepers, because their rows are void.
   void forget() noexcept {
     std::uint64_t now = state_.load(std::memory_order_relaxed);
-    // order: acquire; what was dropped before is read.
+    // order: acquire; keepers that were dropped before have read their rows.
     while (!state_.compare_exchange_weak(now, std::uint64_t{generation_of(now) + 1} << 32U,
                                          std::memory_order_acquire, std::memory_order_relaxed)) {
     }
   }
-  /// Returns whether there are any. order: acquire; what those that are gone have read is read.
+  /// Returns whether there are keepers. order: acquire; removed keepers have read their rows.
   [[nodiscard]] bool any() const noexcept {
     return static_cast<std::uint32_t>(state_.load(std::memory_order_acquire)) != 0;
   }
-  /// Returns the dispatch whose rows they keep.
+  /// Returns the number of the dispatch whose rows are kept.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
 
  private:
@@ -51,26 +51,26 @@ class row_keepers {
     return static_cast<std::uint32_t>(state >> 32U);
   }
 
-  std::atomic<std::uint64_t> state_{0};  ///< the generation, and how many there are of it
+  std::atomic<std::uint64_t> state_{0};  ///< the generation, and the number of its keepers
   std::uint64_t number_ = 0;
 };
 
 }  // namespace detail
 
-/// Keeps the rows of a batch, as long as it lives: `exchange::keep` makes it. Until then all ranks
-/// refuse the dispatch that would overwrite them and, in layouts with slots, the combine that
-/// would give them up; `refused` names this rank, and the batch can be used further. Of an exchange
-/// that relays, its rows can be read, but not combined once a dispatch was refused. A batch that
-/// `exchange::resume` makes void is not kept. The object must not outlive the exchange. A
-/// moved-from one keeps nothing.
+/// An object that keeps the rows of a batch from being overwritten as long as it lives.
+/// `exchange::keep` makes it. All ranks refuse the dispatch that would overwrite the rows and, in
+/// layouts with slots, the combine that would give them up. `refused` names this rank, and the
+/// batch can be used further. With relay, the rows can still be read, but not combined once a
+/// dispatch was refused. A batch that `exchange::resume` makes void is not kept. The object must
+/// not outlive the exchange. A moved-from object keeps nothing.
 /// Threads: any thread may destroy it, while others use the exchange.
 class kept_rows {
  public:
-  /// Keeps the rows of dispatch `number`, in the memory of `keepers`, which outlive it.
+  /// Keeps the rows of dispatch `number` by adding a keeper to `keepers`, which must outlive it.
   kept_rows(detail::row_keepers& keepers, std::uint64_t number) noexcept
       : keepers_{&keepers}, generation_{keepers.add(number)} {}
   ///@{
-  /// Takes over what `other` keeps; an assignment drops what was kept before.
+  /// Takes over the rows that `other` keeps. An assignment drops the rows that this object kept.
   kept_rows(kept_rows&& other) noexcept
       : keepers_{std::exchange(other.keepers_, nullptr)}, generation_{other.generation_} {}
   kept_rows(const kept_rows&) = delete;

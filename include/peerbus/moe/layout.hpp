@@ -29,7 +29,7 @@ struct block_geometry {
 
   /// Returns whether every source rank has slots of its own in every block.
   [[nodiscard]] constexpr bool has_slots() const noexcept { return source_rows != 0; }
-  /// Makes blocks of fixed size without slots hold `tokens` of each of `ranks` ranks.
+  /// Sets the size of blocks that have a fixed size and no slots to `ranks` x `tokens` rows.
   constexpr void bound(std::size_t tokens, std::size_t ranks) noexcept {
     if (block_rows != 0 && !has_slots()) block_rows = ranks * tokens;
   }
@@ -89,9 +89,9 @@ struct padded {
   }
 };
 
-/// The rank-major layout: one row per (token, rank), regardless of how many experts of the token
-/// the rank holds. Rows are ordered by source rank, then by token. Each row comes with the slots of
-/// its token as local expert ids and weights, and there is an index of the rows by expert. The
+/// The rank-major layout: one row per (token, rank), even if the rank holds several experts of the
+/// token. Rows are ordered by source rank, then by token. Each row comes with the slots of its
+/// token as local expert ids and weights, and there is an index of the rows by expert. The
 /// receiving rank applies the weights and sums the outputs of its experts for each row. Combine
 /// adds these sums without weights, in the order of ranks.
 struct rank_major {
@@ -111,7 +111,7 @@ struct rank_major {
 /// The rank-major layout with slots: [ranks, max_tokens, hidden]. Every source rank has max_tokens
 /// slots of its own, and its rows lie at their start, in the order of tokens. Rows leave as soon as
 /// `dispatch_send` is called, because their places do not depend on other ranks; in the layouts
-/// above they leave when the counts of all ranks are known. Otherwise as `rank_major`.
+/// above they leave when the counts of all ranks are known. Otherwise it equals `rank_major`.
 ///
 /// `combine_send` gives up the rows of a batch. If a batch is not combined, the dispatch that uses
 /// its memory next first waits until all ranks have called that dispatch.
@@ -169,8 +169,8 @@ struct automatic {
   }
 };
 
-/// The rank-major layout in which the rows of one source rank lie together. As `automatic`, between
-/// `rank_major` and `slots`. Programs follow the rules of `slots`.
+/// The rank-major layout in which the rows of one source rank lie together. The exchange chooses
+/// between `rank_major` and `slots` as for `automatic`. Programs follow the rules of `slots`.
 struct automatic_by_rank {
   /// The name that errors and reports use.
   static constexpr std::string_view name = "automatic_by_rank";

@@ -24,25 +24,26 @@ namespace detail {
 
 /// An exchange, without the types of its codec and layout.
 struct made_exchange {
-  const exchange_config& asked;   ///< as its constructor was told
-  const exchange_config& config;  ///< as it is
+  const exchange_config& asked;   ///< the configuration that its constructor was given
+  const exchange_config& config;  ///< the configuration that it has
   const relay_choice& relay;      ///< its levels
   std::string_view layout;        ///< the name of its layout
   bool has_either_protocol;       ///< whether the layout can have either protocol
-  dispatch_size full;             ///< of a full dispatch
-  std::size_t window_bytes;       ///< of this rank
+  dispatch_size full;             ///< the size of a full dispatch
+  std::size_t window_bytes;       ///< bytes of its windows at this rank
 };
 
-/// Does as `log_choices` for an exchange.
+/// Writes the choices of `made` to `sink`. Contract as `log_choices`.
 void log_exchange(const made_exchange& made, log_sink sink);
 
 }  // namespace detail
 
-/// Tells `sink` what `made`, an exchange over `comm`, has chosen: its protocol, its stores and its
-/// levels, and where the costs of `asked` were measured, if they say so. `asked` is the
-/// configuration that its constructor was told; its spans are not read. Not collective.
+/// Writes to `sink` the choices of `made`, an exchange over `comm`: its protocol, its stores and
+/// its levels. Also writes where the costs of `asked` were measured, if they state it. `asked` is
+/// the configuration that the constructor of `made` was given; its spans are not read. Not
+/// collective.
 /// Cost: allocates, and reads small files of /sys and /proc.
-/// Throws: what `sink` throws.
+/// Throws: the exceptions of `sink`.
 template <transport Transport, token_codec Codec, row_layout Layout>
 void log_choices(communicator<Transport>& comm, const exchange<Transport, Codec, Layout>& made,
                  const exchange_config& asked, log_sink sink) {

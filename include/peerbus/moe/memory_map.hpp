@@ -18,8 +18,8 @@ namespace peerbus::moe {
 
 /// The bytes that a codec makes of one token: the row and its scales.
 struct row_format {
-  std::size_t row_bytes = 0;    ///< of the row, as the codec's `row_bytes` returns them
-  std::size_t scale_bytes = 0;  ///< of its scales, as `scale_bytes` returns them
+  std::size_t row_bytes = 0;    ///< bytes of the row, from the codec's `row_bytes`
+  std::size_t scale_bytes = 0;  ///< bytes of its scales, from `scale_bytes`
 };
 
 /// The requirements of a path on the window of each rank.
@@ -35,9 +35,9 @@ struct row_path_memory {
 /// The origin of a row, which travels beside it: the home rank of the token, its index there, and
 /// the slot in which its output goes home. Ascend's operators call this triple the assist info.
 struct wire_origin {
-  std::uint32_t token;  ///< below the tokens of the home rank
+  std::uint32_t token;  ///< index of the token at its home rank
   std::uint16_t rank;   ///< the home rank
-  std::uint16_t slot;   ///< below `memory_map::copies`
+  std::uint16_t slot;   ///< the copy of the token, below `memory_map::copies`
 };
 static_assert(sizeof(wire_origin) == 8);
 
@@ -56,10 +56,11 @@ constexpr std::size_t count_bytes_for(std::size_t max_tokens) noexcept {
 /// is never touched. The memory of a batch exists `in_flight` times. The offsets are those of the
 /// first batch, and each further batch begins `set_bytes` later.
 ///
-/// Memory besides `total`: the window has 3 x in_flight x ranks signals of `sizeof(signal_word)`.
-/// In ordinary memory each rank keeps plans of about 28 bytes per slot, of which there are
-/// max_tokens x top_k x in_flight. Paths that stage keep 8 bytes more per slot, and 8 bytes per
-/// row. The rank-major layout keeps 8 bytes for each use of a row by a local expert.
+/// Memory besides `total`: the window has 3 x in_flight x ranks signals of `sizeof(signal_word)`,
+/// and in_flight x ranks more where combines send weights ahead. In ordinary memory each rank keeps
+/// plans of about 28 bytes per slot, of which there are max_tokens x top_k x in_flight. Paths that
+/// stage keep 8 bytes more per slot, and 8 bytes per row. The rank-major layout keeps 8 bytes for
+/// each use of a row by a local expert.
 struct memory_map {
   /// The bytes of the sender's `verdict`, with which a count message begins.
   static constexpr std::size_t verdict_bytes = 48;
@@ -84,14 +85,14 @@ struct memory_map {
   /// Bytes per token of each attachment; 0 for an attachment that is not configured.
   std::array<std::size_t, max_attachments> attachment_bytes;
   std::size_t output_attachment_bytes;  ///< bytes beside an output that go home with it
-  bool logfmt_outputs;                  ///< true if these may be heads of LogFMT-10 outputs
+  bool logfmt_outputs;                  ///< true if output attachments may be LogFMT-10 heads
   /// Bytes of the local expert ids of a row, and of the weights of a row. 0 unless the layout is by
   /// rank.
   std::size_t slot_bytes;
   /// Bytes of the weights of a row that a combine brings. 0 unless combines give weights on a level
   /// of a relay that hands rows on.
   std::size_t late_weight_bytes;
-  bool hands_on;  ///< as `row_path_memory::hands_on`
+  bool hands_on;  ///< true if rows are handed on for another exchange
 
   std::size_t counts;  ///< [2 x in_flight][ranks] count messages
   /// [2 x in_flight][ranks] count messages that leave, in layouts with slots. There each rank is
@@ -106,19 +107,19 @@ struct memory_map {
   std::size_t experts;  ///< [row_capacity][top_k] int32, layouts by rank only
   std::size_t weights;  ///< [row_capacity][top_k] float, layouts by rank only
   std::array<std::size_t, max_attachments> attachments;  ///< [row_capacity][attachment bytes]
-  std::size_t outputs;                                   ///< [output_rows][hidden] bf16
+  std::size_t outputs;                                   ///< [output_rows][hidden] bf16, or f32
   /// Attachments that came home beside outputs: [max_tokens][copies][output attachment bytes].
   std::size_t returned_attachments;
   /// Attachments that go home beside outputs, for home ranks that cannot be stored to:
-  /// [row_capacity][output attachment bytes] on paths that stage or hand on, else empty.
+  /// [row_capacity][output attachment bytes]. Empty unless the path stages or hands on.
   std::size_t output_attachments;
-  std::size_t late_weights;     ///< weights that a combine brought: [row_capacity][their bytes]
-  std::size_t leaving_weights;  ///< weights that leave: [max_tokens x copies][their bytes]
+  std::size_t late_weights;     ///< [row_capacity][late_weight_bytes] from a combine
+  std::size_t leaving_weights;  ///< [max_tokens x copies][late_weight_bytes] that leave
   staging_map staged;           ///< empty unless the path stages
   std::size_t set_bytes;        ///< bytes from the memory of a batch to that of the next
   std::size_t total;            ///< bytes of a rank's part of the window
 
-  /// Computes the map. `config` is valid, and `geometry` and `row` belong to its layout and codec.
+  /// Computes the map. `config` must be valid. `geometry` and `row` belong to its layout and codec.
   constexpr memory_map(const exchange_config& config, const block_geometry& geometry,
                        std::size_t rank_count, row_format row, row_path_memory path = {}) noexcept
       : in_flight{config.in_flight},
@@ -177,8 +178,8 @@ struct memory_map {
     total = sets + in_flight * set_bytes;
   }
 
-  /// Returns the number of counts in a message: of all blocks, or, with slots, of one rank's
-  /// blocks.
+  /// Returns the number of counts in a message: for all blocks, or, with slots, for the blocks of
+  /// one rank.
   [[nodiscard]] static constexpr std::size_t counts_in_message(
       const block_geometry& geometry) noexcept {
     return geometry.has_slots() ? geometry.blocks.most() : geometry.blocks.experts();
@@ -260,11 +261,13 @@ struct memory_map {
   }
 };
 
-/// Returns the bytes that dispatch moves for each row. Benchmarks compute bandwidths from it.
+/// Returns the bytes of a row, its scales and its origin, which dispatch moves for each row.
+/// Attachments and slots are not counted. Benchmarks compute bandwidths from it.
 constexpr std::size_t dispatch_bytes_per_row(row_format format) noexcept {
   return format.row_bytes + format.scale_bytes + sizeof(wire_origin);
 }
-/// Returns the bytes that combine moves for each row. Benchmarks compute bandwidths from it.
+/// Returns the bytes of an output in bf16, which combine moves for each row. Benchmarks compute
+/// bandwidths from it.
 constexpr std::size_t combine_bytes_per_row(std::size_t hidden) noexcept {
   return hidden * sizeof(bf16);
 }

@@ -13,13 +13,13 @@
 
 namespace peerbus::moe {
 
-/// Returns the name that costs use for the way of rows over a transport with such `reach`: "direct"
-/// if rows are stored into the memory of all peers, "mixed" if only into that of near peers,
-/// "staged" if they are put.
+/// Returns the name, in costs, of the path of rows over a transport with `reach`: "direct" if rows
+/// are stored into the memory of all peers, "mixed" if only into that of near peers, "staged" if
+/// they are put.
 constexpr std::string_view path_name_of(peer_reach reach) noexcept {
   return reach == peer_reach::all ? "direct" : reach == peer_reach::near ? "mixed" : "staged";
 }
-/// The name for `Transport`, as far as its type says its reach.
+/// The path name for `Transport`, by the reach that its type declares.
 template <transport Transport>
 inline constexpr std::string_view path_name = path_name_of(reach_by_type<Transport>);
 
@@ -30,16 +30,16 @@ template <transport Transport>
 /// The size of a full dispatch, from which a protocol is chosen. It depends on the configuration
 /// alone, because the tokens of a call differ between ranks.
 struct dispatch_size {
-  std::string_view path;  ///< as `path_name`
+  std::string_view path;  ///< one of the names of `path_name_of`
   std::size_t ranks;      ///< ranks of the communicator
   double rows;            ///< rows that a rank sends: max_tokens x the copies of a token
   double row_kib;         ///< KiB of a row and its scales
 };
 
-/// The microseconds of a dispatch by which the protocols differ.
+/// The times in which the two protocols of a dispatch differ, in microseconds.
 struct protocol_estimate {
-  double counts_us = 0;  ///< of `counts_first`: the round of counts
-  double slots_us = 0;   ///< of `one_phase`: rows whose scales and origins lie apart
+  double counts_us = 0;  ///< the round of counts of `counts_first`
+  double slots_us = 0;   ///< separate scales and origins of `one_phase`
 
   /// Returns the protocol that takes less time, or `counts_first` if both take equally long.
   [[nodiscard]] constexpr dispatch_protocol cheaper() const noexcept {
@@ -57,9 +57,10 @@ struct protocol_costs {
   double kib_us;    ///< slot_kib_us
 };
 
-/// Returns the costs that the library assumes. docs/performance.md explains them: measured over
-/// shared memory, and for a network those of a message of some microseconds. There a row in slots
-/// is a put of its own, while the rows of neighbouring blocks often leave together.
+/// Returns the costs that the library assumes (docs/performance.md). For "direct" they were
+/// measured over shared memory. For the other paths, a network message of a few microseconds is
+/// assumed. There each row in slots is a separate put, but rows of neighbouring blocks often leave
+/// together.
 constexpr protocol_costs assumed_costs(std::string_view path) noexcept {
   if (path == "direct") return {1.4, 0.2, 0.04, 0};
   return {5.0, 0.5, 0.3, 0};
@@ -80,7 +81,7 @@ constexpr protocol_estimate estimate_from(const protocol_costs& costs,
 ///     counts_us = counts_round_us + counts_rank_us x (ranks - 1)
 ///     slots_us  = rows x (slot_row_us + slot_kib_us x row_kib)
 ///
-/// The four costs are those of `costs` with the names `moe.<path>.counts_round_us` and so on. A
+/// The four costs have the names `moe.<path>.counts_round_us` and so on in `costs`. A
 /// cost that the table lacks has the value that docs/performance.md names. Ranks with equal tables
 /// compute equal results.
 protocol_estimate estimate_protocols(const cost_table& costs, const dispatch_size& size);

@@ -15,7 +15,7 @@ namespace peerbus::moe {
 /// The identity of one dispatch of one exchange. `dispatch_send` returns it, and later calls for
 /// the batch take it.
 struct ticket {
-  std::uint64_t number = 0;        ///< of the dispatch; the first is 1
+  std::uint64_t number = 0;        ///< the number of the dispatch, from 1
   const void* exchange = nullptr;  ///< the exchange, for comparison only
   friend bool operator==(const ticket&, const ticket&) = default;
 };
@@ -24,7 +24,7 @@ struct ticket {
 template <token_codec Codec>
 class expert_rows : public row_block<Codec> {
  public:
-  /// Makes the view of `rows`, those of the expert with number `id` in the whole group.
+  /// Makes the view of `rows`, which belong to the expert with number `id` in the whole group.
   expert_rows(std::size_t id, const row_block<Codec>& rows) noexcept
       : row_block<Codec>{rows}, id_{id} {}
 

@@ -15,9 +15,9 @@
 namespace peerbus::moe {
 
 /// The rows that one dispatch brought to this rank, in the layouts `expert_slots` and `automatic`.
-/// The rows for a local expert from one rank lie together. With `expert_slots`, those for local
+/// The rows for a local expert from one rank lie together. With `expert_slots`, the rows for local
 /// expert e from rank r begin at row (e x ranks + r) x max_tokens. With `automatic`, only
-/// `rows_from(e, r).first_row()` says where they begin. A view that is cheap to copy. It is valid
+/// `rows_from(e, r).first_row()` tells where they begin. A view that is cheap to copy. It is valid
 /// as long as its rows are (`row_run`).
 template <token_codec Codec>
 class received_slots {

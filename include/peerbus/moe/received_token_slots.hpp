@@ -13,15 +13,15 @@
 
 namespace peerbus::moe {
 
-/// The rows that one dispatch brought to this rank, in the layouts `slots` and
-/// `automatic_by_rank`. Each token arrives once, with the slots of its experts at this rank. The
-/// rows of a source rank lie together. As for `received_tokens`, the caller must fill the output of
-/// each row with the sum over these experts, and combine adds the outputs of the ranks. A view that
-/// is cheap to copy. It is valid as long as its rows are (`row_run`).
+/// The rows that one dispatch brought to this rank, in the layouts `slots` and `automatic_by_rank`.
+/// Each token arrives once, with the slots of its experts at this rank. The rows of a source rank
+/// lie together. As for `received_tokens`, the caller must fill the output of each row with the sum
+/// over these experts, and combine adds the outputs of the ranks. A view that is cheap to copy. It
+/// is valid as long as its rows are (`row_run`).
 ///
-/// Two numberings: `rows_from(source)` numbers the rows of one source rank from 0. `all()` and the
-/// functions of `token_index` number all rows of this rank, so that the rows of `source` are those
-/// from `rows_from(source).first_row()` on. With `slots` that is source x max_tokens.
+/// Rows have two numberings: `rows_from(source)` numbers the rows of one source rank from 0.
+/// `all()` and the functions of `token_index` number all rows of this rank, so that the rows of
+/// `source` begin at `rows_from(source).first_row()`. With `slots` this is source x max_tokens.
 template <token_codec Codec>
 class received_token_slots : public token_index<Codec> {
  public:

@@ -37,7 +37,7 @@ constexpr std::string_view describe(replica_policy policy) noexcept {
 struct replica_choice {
   replica_policy policy = replica_policy::nearest;  ///< the rule
   /// For `weighted`: the quota of each physical expert, such as a number of rows: [physical
-  /// experts]. A share of the rows of an expert is a multiple of 1/256 or exact.
+  /// experts]. The shares of the rows of an expert are exact, or rounded to multiples of 1/256.
   std::span<const std::uint32_t> quotas{};
   /// For `fixed`: the physical expert to which this rank sends the rows of each logical expert:
   /// [experts]. If its rank is gone, the nearest of the others takes its place.

@@ -12,7 +12,7 @@
 namespace peerbus::moe {
 
 /// The rows of one block: consecutive rows of all source ranks, ordered by source rank, then by
-/// token, with the memory for their outputs. A view that is valid as `row_run` says.
+/// token, with the memory for their outputs. A view, valid as long as `row_run` states.
 template <token_codec Codec>
 class row_block : public row_run<Codec> {
  public:

@@ -23,7 +23,7 @@ namespace peerbus::moe {
 struct row_origin {
   rank_id rank;         ///< the home rank of the token
   std::uint32_t token;  ///< index in the `tokens` of that rank
-  std::uint32_t slot;   ///< which of the token's copies
+  std::uint32_t slot;   ///< number of the copy among those of the token
   friend bool operator==(const row_origin&, const row_origin&) = default;
 };
 
@@ -119,8 +119,8 @@ class row_run {
     return {memory_.ranks[source.rank].home_slot(source.token, source.slot), hidden()};
   }
   /// Writes `values`, [hidden], as the output of row `i` in LogFMT-10, and their heads as its
-  /// output attachment. Only with `exchange_config::logfmt_outputs`; then all outputs of a batch
-  /// that is combined with `attached` are written so.
+  /// output attachment. Only with `exchange_config::logfmt_outputs`. If a batch is combined with
+  /// `attached`, all its outputs must be written by this function.
   void encode_output(std::size_t i, std::span<const bf16> values) const noexcept {
     codec::logfmt10::encode(values, output_attachment<codec::logfmt10::head>(i),
                             std::as_writable_bytes(output(i)).data());
@@ -148,7 +148,7 @@ class row_run {
 
  private:
   [[nodiscard]] const memory_map& map() const noexcept { return memory_.set.map(); }
-  /// Returns the place where the attachment beside the output of row `number` goes home from.
+  /// Returns the place where the experts write the attachment beside the output of row `number`.
   [[nodiscard]] std::byte* output_attachment_at(std::size_t number) const noexcept {
     if (map().hands_on) return memory_.set.output_attachment(number);
     const wire_origin& source = memory_.origins[number];

@@ -15,12 +15,12 @@ namespace peerbus::moe {
 /// outputs take. Rows for experts of the rank itself are not counted, nor are counts, signals,
 /// notes and output attachments.
 struct row_traffic {
-  std::size_t near_rows = 0;          ///< stored into the memory of their receivers
-  std::size_t far_rows = 0;           ///< put to ranks whose memory this rank cannot store to
-  std::size_t near_bytes = 0;         ///< of `near_rows`, with all that travels beside them
-  std::size_t far_bytes = 0;          ///< of `far_rows`, with all that travels beside them
-  std::size_t near_output_bytes = 0;  ///< that a combine loads or experts store for `near_rows`
-  std::size_t far_output_bytes = 0;   ///< that a combine puts for `far_rows`
+  std::size_t near_rows = 0;          ///< rows stored into the memory of their receivers
+  std::size_t far_rows = 0;           ///< rows put to ranks whose memory this rank cannot store to
+  std::size_t near_bytes = 0;         ///< bytes of `near_rows` and of the data beside them
+  std::size_t far_bytes = 0;          ///< bytes of `far_rows` and of the data beside them
+  std::size_t near_output_bytes = 0;  ///< bytes that combine loads or experts store for `near_rows`
+  std::size_t far_output_bytes = 0;   ///< bytes that combine puts for `far_rows`
 
   /// Adds the rows of another level of the same dispatch.
   constexpr row_traffic& operator+=(const row_traffic& other) noexcept {
@@ -36,7 +36,7 @@ struct row_traffic {
 
 namespace detail {
 
-/// Counts the rows of a batch. `sets` are those of its path, which are empty for far ranks.
+/// Counts the rows of a batch. `sets` are the sets of the batch, which are empty for far ranks.
 inline row_traffic traffic_of(const send_plan& leaving, const memory_map& map,
                               std::span<const set_view> sets, rank_id own_rank) noexcept {
   row_traffic found;

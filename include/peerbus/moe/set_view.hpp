@@ -12,17 +12,17 @@
 namespace peerbus::moe {
 
 /// The memory of one batch at one rank: its rows, the data that travels beside them, and their
-/// outputs. Row numbers are those of that rank, gaps included. A view of two pointers. It is empty
-/// for a rank whose memory cannot be reached by loads and stores.
+/// outputs. Rows are numbered through all rows of the rank, gaps included. A view of two pointers.
+/// It is empty for a rank whose memory cannot be reached by loads and stores.
 class set_view {
  public:
   set_view() = default;
-  /// Makes a view of batch set `set`. `part` is that rank's part of the window of the exchange, or
-  /// nullptr. `map` outlives the view.
+  /// Makes a view of batch set `set`. `part` is the start of the rank's part of the window of the
+  /// exchange, or nullptr. `map` outlives the view.
   set_view(const memory_map& map, std::byte* part, std::size_t set) noexcept
       : map_{&map}, base_{part == nullptr ? nullptr : part + set * map.set_bytes} {}
 
-  /// Returns whether loads and stores reach the memory. Nothing else may be called otherwise.
+  /// Returns whether loads and stores reach the memory. If not, no other function may be called.
   [[nodiscard]] explicit operator bool() const noexcept { return base_ != nullptr; }
   /// Returns the map that says where the arrays of the batch begin.
   [[nodiscard]] const memory_map& map() const noexcept { return *map_; }

@@ -40,11 +40,12 @@ class two_level_exchange : public exchange<Transport, Codec, Layout> {
              until.value_or(comm.default_deadline()),
              true} {}
 
-  /// Returns `exchange::relay`. It tells the groups also with `relay::never`.
+  /// Returns `exchange::relay`. It has the groups also with `relay::never`.
   [[nodiscard]] const relay_choice& chosen() const noexcept { return this->relay(); }
 
   ///@{
-  /// Does as the function of `exchange` if there is one level, and else throws `error` unsupported.
+  /// Calls the function of `exchange` with the same name.
+  /// Throws: as that function; `error` unsupported with two levels.
   [[nodiscard]] bool attached_by(moe::ticket ticket, rank_id rank) {
     require_one_level("attached_by");
     return base::attached_by(ticket, rank);
@@ -59,7 +60,8 @@ class two_level_exchange : public exchange<Transport, Codec, Layout> {
   ///@}
 
  private:
-  /// Returns the configuration with its `relay`. Refuses output attachments with two levels.
+  /// Returns the configuration with its `relay`. Collective. Refuses output attachments with two
+  /// levels.
   static exchange_config agreed(communicator<Transport>& comm, exchange_config config,
                                 moe::relay choice, deadline until) {
     const std::size_t attached = config.output_attachment;

@@ -31,8 +31,8 @@ namespace peerbus::topology {
 /// Asks the kernel to take the pages of `part` from `node`, whichever thread touches them first. If
 /// `node` is full, they come from another node. `part` consists of whole pages that no thread has
 /// touched yet. If processes share `part` through a file in memory (memfd, tmpfs), the file keeps
-/// the request, so that a single process need make it (see mbind(2), MAP_SHARED). The call commits
-/// no memory.
+/// the request, so that only one process has to make it (see mbind(2), MAP_SHARED). The call
+/// commits no memory.
 /// Returns: nothing, or the reason for a failure in words.
 [[nodiscard]] inline std::optional<std::string> bind_memory(const machine& where,
                                                             std::span<std::byte> part,

@@ -27,7 +27,7 @@ inline std::vector<std::size_t> deal(std::size_t total, std::span<const std::siz
   return dealt;
 }
 
-/// Splits a sorted range into runs of equal `key`.
+/// Splits a sorted range into runs of places with the same value of the member `key`.
 template <class Key>
 std::vector<std::span<const cpu_place>> runs(std::span<const cpu_place> sorted, Key key) {
   std::vector<std::span<const cpu_place>> result;
@@ -42,8 +42,8 @@ std::vector<std::span<const cpu_place>> runs(std::span<const cpu_place> sorted, 
   return result;
 }
 
-/// Takes `count` places from `sorted`. They are dealt evenly among the runs of the first key, and
-/// within a run among the runs of the next key.
+/// Appends `count` places of `sorted` to `taken`. They are dealt evenly among the runs of the first
+/// key, and within a run among the runs of the next key.
 template <class... Keys>
 void take(std::span<const cpu_place> sorted, std::size_t count, std::vector<cpu_place>& taken) {
   taken.insert(taken.end(), sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(count));
@@ -62,15 +62,15 @@ void take(std::span<const cpu_place> sorted, std::size_t count, std::vector<cpu_
 }  // namespace detail
 
 /// Returns a logical processor for each of `ranks` ranks, by rank. If there are fewer processors
-/// than ranks, the result is empty: ranks that take turns on a processor are better placed by the
-/// system.
+/// than ranks, the result is empty, because the system places ranks better that take turns on a
+/// processor.
 ///
-/// No two ranks share a core while a core is free. After that second hardware threads are used,
+/// No two ranks share a core while a core is free. After that, second hardware threads are used,
 /// then third ones. The ranks are dealt evenly among NUMA nodes, and within a node among L3 caches,
 /// because each adds memory and cache bandwidth, which limits an exchange most. Neighbouring ranks
 /// are kept together, because launchers and parallel plans group neighbours.
 ///
-/// The result depends on the set of `cpus` only, not on its order. Ranks that know the set
+/// The result depends only on the set of `cpus`, not on their order. Ranks that know the set
 /// therefore need no communication.
 /// Cost: sorts the cpus.
 [[nodiscard]] inline std::vector<cpu_place> choose_cpus(std::vector<cpu_place> cpus,

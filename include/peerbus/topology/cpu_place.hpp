@@ -15,11 +15,11 @@ namespace peerbus::topology {
 inline constexpr std::uint32_t unknown = 0xFFFF'FFFF;
 
 /// The location of a logical processor. A core, cache or package has the number of the lowest cpu
-/// in it, and a node has the system's number. Processes that may use different parts of one machine
-/// therefore agree about the numbers.
+/// in it, and a node has the system's number. So processes that may use different parts of one
+/// machine agree about the numbers.
 struct cpu_place {
   std::uint32_t cpu = unknown;      ///< the logical processor, by the system's number
-  std::uint32_t core = unknown;     ///< the core that it is a hardware thread of
+  std::uint32_t core = unknown;     ///< the core that contains this hardware thread
   std::uint32_t l3 = unknown;       ///< the third-level cache that it uses
   std::uint32_t node = unknown;     ///< the NUMA node next to it
   std::uint32_t package = unknown;  ///< the package, or socket, that contains it
@@ -28,7 +28,7 @@ struct cpu_place {
 };
 static_assert(std::is_trivially_copyable_v<cpu_place>);  // It travels as bytes.
 
-/// Returns whether `a` and `b` are equal and known.
+/// Returns whether `a` and `b` are equal and not `unknown`.
 [[nodiscard]] constexpr bool same_known(std::uint32_t a, std::uint32_t b) noexcept {
   return a == b && a != unknown;
 }

@@ -26,9 +26,9 @@ namespace peerbus::topology {
 class machine {
  public:
   /// Reads this machine, without the parts that cgroups deny to this process. If hwloc finds
-  /// nothing, the machine is taken for one node of separate cores, and `describe` reports that.
-  /// hwloc obeys its environment variables HWLOC_XMLFILE and HWLOC_SYNTHETIC. The result then
-  /// describes another machine, unless HWLOC_THISSYSTEM=1 is set.
+  /// nothing, the machine counts as one node of separate cores, and `describe` reports that. hwloc
+  /// obeys its environment variables HWLOC_XMLFILE and HWLOC_SYNTHETIC. The result then describes
+  /// another machine, unless HWLOC_THISSYSTEM=1 is set.
   /// Cost: milliseconds.
   [[nodiscard]] static machine here() {
     try {
@@ -63,8 +63,8 @@ class machine {
     })};
   }
 
-  /// Returns whether this describes the machine that the process runs on. Only then can threads and
-  /// memory be bound to its parts.
+  /// Returns whether this object describes the machine that the process runs on. Only then can
+  /// threads and memory be bound to its parts.
   [[nodiscard]] bool is_this_one() const noexcept {
     return topology_ == nullptr || hwloc_topology_is_thissystem(topology_.get()) != 0;
   }
@@ -92,7 +92,7 @@ class machine {
   [[nodiscard]] std::size_t nodes() const noexcept {
     return std::max<std::size_t>(count(HWLOC_OBJ_NUMANODE), 1);
   }
-  /// Returns the distances between the NUMA nodes, which are empty if the firmware does not report
+  /// Returns the distances between the NUMA nodes. They are empty if the firmware does not report
   /// them.
   [[nodiscard]] const node_distances& distances() const noexcept { return distances_; }
 
@@ -142,8 +142,8 @@ class machine {
     return found > 0 ? static_cast<std::size_t>(found) : 0;
   }
 
-  /// Returns a number for `object` that is the same in every process, regardless of its affinity
-  /// mask.
+  /// Returns the lowest cpu of `object`, as a number for it that is the same in every process,
+  /// regardless of the affinity mask.
   [[nodiscard]] static std::uint32_t lowest_cpu(const hwloc_obj* object) noexcept {
     return object == nullptr
                ? unknown
@@ -151,7 +151,7 @@ class machine {
   }
 
   /// Returns the NUMA node next to `cpu`. If several nodes contain it, because there are several
-  /// kinds of memory, that is the node with the fewest cpus. Among equal nodes it is the first,
+  /// kinds of memory, returns the node with the fewest cpus. Among equal nodes, returns the first,
   /// because hwloc lists plain memory first.
   [[nodiscard]] std::uint32_t node_of(unsigned cpu) const noexcept {
     const hwloc_obj* nearest = nullptr;
@@ -196,8 +196,8 @@ class machine {
     hwloc_distances_release(topology_.get(), found);
   }
 
-  /// Adds a note for each folder of the system that is hidden. Without it hwloc asks the processor,
-  /// which does not know about NUMA nodes.
+  /// Adds a note for each folder of the system that is hidden. If a folder is hidden, hwloc asks
+  /// the processor, which does not know about NUMA nodes.
   void note_what_is_hidden() {
     for (const char* path : {"/sys/devices/system/cpu", "/sys/devices/system/node"})
       if (::access(path, F_OK) != 0)

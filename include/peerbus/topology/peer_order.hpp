@@ -29,17 +29,19 @@ struct node_distances {
   }
 };
 
-/// The distance of a peer. Distances compare by their members, of which the first weighs most.
+/// The distance of a peer. Distances compare by their members. The first member weighs most.
 struct peer_distance {
-  /// The smallest thing that a rank and its peer share.
+  /// The smallest part of the machine that a rank and its peer share.
   enum class shared : std::uint8_t {
     l3,      ///< a third-level cache
-    node,    ///< a NUMA node, but no such cache
-    nothing  ///< neither, or it is not known
+    node,    ///< a NUMA node, but no third-level cache
+    nothing  ///< neither of them, or it is not known
   };
-  shared common = shared::nothing;  ///< weighs most
-  std::uint64_t nodes_apart = 0;    ///< distance of the nodes, 0 if they are one or it is unknown
-  bool other_package = false;       ///< false also if a cache or node is shared
+  shared common = shared::nothing;  ///< the part that both share; weighs most
+  std::uint64_t nodes_apart = 0;    ///< the distance of the nodes; 0 if they are the same or it is
+                                    ///< not known
+  bool other_package = false;       ///< whether the packages differ or are unknown; false also if a
+                                    ///< cache or node is shared
 
   friend auto operator<=>(const peer_distance&, const peer_distance&) = default;
 };
@@ -55,14 +57,15 @@ struct peer_distance {
 }
 
 /// Returns the other ranks in the order in which `self` should visit them. `places` has the place
-/// of each rank. Peers that share an L3 cache come first, then peers of the same NUMA node. The
-/// remaining peers follow by the distance of their nodes, if it is known. At equal distance, peers
-/// of the same package come first.
+/// of each rank, by rank. Peers that share an L3 cache come first, then peers of the same NUMA
+/// node. The remaining peers follow by the distance of their nodes, if it is known. At equal
+/// distance, peers of the same package come first.
 ///
 /// Peers at the same distance come in the order self + 1, self + 2, … and wrap around. All ranks of
 /// one group would then begin with the same rank of another group. Therefore each rank begins
-/// further on, by as many ranks as its own group has ranks with lower numbers. If groups have equal
-/// sizes and all ranks proceed at one pace, every rank is then visited by a single rank at a time.
+/// further on, by the number of ranks in its own group that have lower numbers. If groups have
+/// equal sizes and all ranks proceed at one pace, every rank is then visited by a single rank at a
+/// time.
 /// Cost: sorts the peers. No communication.
 [[nodiscard]] inline std::vector<rank_id> order_peers(rank_id self,
                                                       std::span<const cpu_place> places,

@@ -45,23 +45,25 @@ struct placement_options {
 ///     communicator comm{unified_bus{boot, {}, here.on_memory()}};
 ///     comm.order_peers(here.peer_order());
 ///
-/// The constructor and `report` are collective. A step that fails is left out and reported in
+/// The constructors and `report` are collective. A step that fails is left out and reported in
 /// words, because a badly placed program is slow, not wrong.
 /// Threads: the threads of a rank may share a placement.
 class placement {
  public:
   /// Reads the machine and pins the calling thread of each rank. Collective. If all ranks may use
   /// the same cpus, each rank gets its cpu of `choose_cpus`. If their cpus differ, a launcher has
-  /// chosen them, and the ranks stay there. `placement_options::pin` lists when else a rank is not
-  /// pinned.
+  /// chosen them, and the ranks are not pinned. `placement_options::pin` lists the other cases in
+  /// which a rank is not pinned.
   /// Cost: two calls of `bootstrap::allgather`, and reading the machine.
   /// Throws: `error` as `bootstrap::allgather`.
   explicit placement(bootstrap& boot, placement_options options = {})
       : placement{boot, machine::here(), options} {}
 
-  /// Places the ranks on `where`. Collective. If that is another machine, nothing is pinned or
-  /// bound. The choices and the order are then those that the ranks would have there.
+  /// Places the ranks on `where`. Collective. If `where` is not the machine that this process runs
+  /// on, nothing is pinned or bound. The choices and the order are then those that the ranks would
+  /// have there.
   /// Cost: two calls of `bootstrap::allgather`.
+  /// Throws: `error` as `bootstrap::allgather`.
   placement(bootstrap& boot, machine where, placement_options options = {})
       : rank_{boot.rank()}, state_{std::make_shared<state>(std::move(where), options.bind)} {
     const deadline until = deadline::after(options.timeout);
@@ -79,26 +81,26 @@ class placement {
 
   /// Returns the machine that the ranks are placed on.
   [[nodiscard]] const machine& where() const noexcept { return state_->where; }
-  /// Returns the place of each rank, by rank. Members that differ among the cpus which the rank may
-  /// use are unknown.
+  /// Returns the place of each rank, by rank. If a rank may use several cpus, the members that
+  /// differ among these cpus are unknown.
   [[nodiscard]] const std::vector<cpu_place>& places() const noexcept { return places_; }
   /// Returns whether this rank's thread was pinned.
   [[nodiscard]] bool pinned() const noexcept { return is_pinned_; }
 
-  /// Returns the order of `topology::order_peers` for this rank, for `communicator::order_peers`.
+  /// Returns the order in which this rank should visit its peers, for `communicator::order_peers`.
   [[nodiscard]] std::vector<rank_id> peer_order() const {
     return order_peers(rank_, places_, where().distances());
   }
 
   /// Returns a hook for a transport that binds this rank's part of each window to the rank's node.
-  /// Without it the pages would lie on the nodes of the peers, which touch them first. The hook may
-  /// outlive the placement, and several transports may use it.
+  /// Without it, the pages would lie on the nodes of the peers, which touch them first. The hook
+  /// may outlive the placement, and several transports may use it.
   [[nodiscard]] memory_hook on_memory() const {
     return [shared = state_](std::span<std::byte> part) { shared->place_memory(part); };
   }
 
-  /// Describes the memory of this rank's windows so far: its size, and whether it is bound or why
-  /// not.
+  /// Describes the memory of this rank's windows so far: its size, whether it is bound, and if not,
+  /// the reason.
   [[nodiscard]] std::string memory() const { return state_->describe_memory(); }
 
   /// Describes this rank in words: where it runs, its memory, and the order of its peers.
@@ -179,7 +181,8 @@ class placement {
     return result;
   }
 
-  /// Returns the members that all `cpus` have in common; the others are unknown.
+  /// Returns the place with the members that are equal for all `cpus`. The other members are
+  /// unknown.
   [[nodiscard]] static cpu_place common(const std::vector<cpu_place>& cpus) {
     if (cpus.empty()) return {};
     cpu_place shared = cpus.front();

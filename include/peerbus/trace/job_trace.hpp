@@ -15,44 +15,46 @@
 
 namespace peerbus {
 
-/// A recorder of each rank of a group, whose events end in one file (docs/errors.md). Make it
-/// before the exchanges that it is to record.
+/// A trace of a group: a recorder on each rank, whose events are written to one file
+/// (docs/errors.md). Make it before the exchanges that it records.
 ///
-/// Threads: none uses the group while this is made, written or destroyed.
+/// Threads: no thread may use the group while this object is made, written or destroyed.
 class job_trace {
  public:
-  /// Starts to record what this rank does in the group of `boot`, which outlives this. Collective.
+  /// Begins to record the events of this rank in the group of `boot`, which must outlive this
+  /// object. Collective.
   /// Cost: a recorder, and `measure_clock`.
-  /// Throws, on all ranks: `error` out_of_memory or as `recorder` if a rank has no recorder; or as
-  /// `measure_clock`.
+  /// Throws, on all ranks: `error` out_of_memory or as `recorder` if the recorder of a rank cannot
+  /// be made; or as `measure_clock`.
   job_trace(bootstrap& boot, deadline until, const recorder_options& options = {});
   job_trace(const job_trace&) = delete;
   job_trace& operator=(const job_trace&) = delete;
-  /// Stops to record. Writes nothing.
+  /// Stops recording. Writes nothing.
   ~job_trace();
 
   /// Returns the recorder of this rank.
   [[nodiscard]] const recorder& events() const noexcept { return *recorder_; }
 
-  /// Writes the events of all ranks to the file `path` of rank 0. Collective. Rank 0 prints a line
-  /// on stderr, with the largest error of a clock and the number of lost events, unless `quiet`.
-  /// Cost: as `measure_clock`; every rank gets the events of all, about 200 bytes of text for each,
-  /// up to 48 MiB a rank and 1 GiB in all. Earlier events are then left out.
+  /// Writes the events of all ranks to the file `path` on rank 0, or on the first rank that is
+  /// left. Collective. Unless `quiet`, that rank prints a line on stderr with the largest error of
+  /// a clock and the number of lost events.
+  /// Cost: as `measure_clock`, and an allgather of about 200 bytes of text for each event, up to 48
+  /// MiB a rank and 1 GiB in all. Beyond that, the earliest events are left out.
   /// Throws, on all ranks: `error` as `bootstrap::allgather`, such as when ranks are gone, or
-  /// out_of_memory. The events of each rank are then in a file of its own, `path` with ".rank" and
-  /// its number behind. On rank 0: system if the
-  /// file cannot be written.
+  /// out_of_memory. Each rank then tries to write its events to a file of its own, `path` followed
+  /// by ".rank" and its number.
+  /// Throws, on the rank that writes: system if the file cannot be written.
   void write(const std::string& path, deadline until, bool quiet = false);
-  /// Writes the events of this rank alone to the file `path`. Not collective. The offset of its
-  /// clock is that of when recording began.
+  /// Writes the events of this rank only to the file `path`. Not collective. Uses the clock offset
+  /// that was measured when recording began.
   /// Throws: `error` system if the file cannot be written.
   void write_own(const std::string& path) const;
 
  private:
-  /// The events of all ranks, and how exact they are.
+  /// The texts of all ranks, with the largest clock error and the number of lost events.
   struct gathered {
-    std::vector<std::string> texts;  ///< [ranks] on rank 0, otherwise empty
-    std::int64_t error = 0;          ///< the largest of a clock, in nanoseconds
+    std::vector<std::string> texts;  ///< [ranks left] on the rank that writes, otherwise empty
+    std::int64_t error = 0;          ///< the largest error of a clock, in nanoseconds
     std::uint64_t lost = 0;
   };
   [[nodiscard]] gathered gather(deadline until);

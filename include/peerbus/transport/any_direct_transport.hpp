@@ -12,11 +12,12 @@
 
 namespace peerbus {
 
-/// An `any_transport` that holds a `direct_transport`, and is one by its type: for code that takes
-/// the memory of all peers for granted, such as `window::peer`.
+/// An `any_transport` that holds a `direct_transport` and satisfies that concept itself. It serves
+/// code that needs the memory of all peers, such as `window::peer`.
 class any_direct_transport : public any_transport {
  public:
-  /// The refinements of `any_transport`, with `peer_memory` in place of what may find it.
+  /// The refinements of `any_transport`, with `peer_memory` in place of `find_peer_memory` and
+  /// `reach`.
   static constexpr transport_refinements refines = [] {
     transport_refinements all = any_transport::refines;
     all.peer_memory = true;
@@ -34,7 +35,7 @@ class any_direct_transport : public any_transport {
     return any_transport::find_peer_memory(memory, peer);
   }
   ///@{
-  /// The type says it.
+  /// Deleted, because the type says that all peers are reached: use `peer_memory`.
   void find_peer_memory(const window& memory, rank_id peer) const = delete;
   void reach() const = delete;
   ///@}

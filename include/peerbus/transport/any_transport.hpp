@@ -24,21 +24,21 @@
 
 namespace peerbus {
 
-/// A transport chosen at run time: holds any `transport` and does what that does, so that code
-/// compiled once for `any_transport` serves all of them.
+/// A transport chosen at run time. Holds any `transport` and forwards to it, so that code compiled
+/// once for `any_transport` serves all transports.
 ///
-/// It loads and stores the memory of all peers, of near ones or of none, as the held transport
-/// does: what stands above asks `reach` when it is made. `any_direct_transport` holds only
-/// transports that reach all, which its type says. Made from one, this takes the transport that it
-/// holds.
+/// It loads and stores the memory of all peers, of near peers or of none, as the held transport
+/// does. Layers above ask `reach` when they are made. An `any_direct_transport` holds only
+/// transports that reach all peers, which its type says. If an `any_transport` is made from an
+/// `any_direct_transport`, it takes the held transport.
 ///
-/// Capabilities, semantics, results, errors and threads are those of the held transport.
-/// `put_run`, `signal_each` and `describe_trouble` are here for all: where the held transport has
-/// none, they do what its callers would do instead. A call of the data path costs one
-/// virtual call; `boot`, `local` and `find_peer_memory` cost none, because a window keeps the
-/// addresses of all parts. Memory is allocated with the transport and with each
-/// window only. Making a window takes one agreement of the ranks more. After a move, the source may
-/// only be destroyed; windows go on with the target.
+/// Capabilities, semantics, results, errors and threads are those of the held transport. `put_run`,
+/// `signal_each`, `describe_trouble` and `get_private` always exist. If the held transport lacks
+/// one, the call does what the functions in optional_calls.hpp do without it.
+/// Cost: one virtual call for each call of the data path, none for `boot`, `local` and
+/// `find_peer_memory`, because a window keeps the addresses of all parts. Memory is allocated only
+/// with the transport and with each window. Making a window takes one more agreement of the ranks.
+/// After a move, the source may only be destroyed; its windows then belong to the target.
 class any_transport {
  public:
   /// A window of the held transport, with the addresses of the parts that it reaches.
@@ -58,10 +58,11 @@ class any_transport {
 
     std::unique_ptr<detail::erased_window> held_;
     std::span<std::byte> local_;
-    std::vector<std::byte*> parts_;  ///< by rank; null where loads and stores do not reach
+    std::vector<std::byte*> parts_;  ///< addresses by rank; null where loads and stores do not
+                                     ///< reach
   };
 
-  /// The optional calls, which are there whichever transport is held.
+  /// The optional calls, which exist for every held transport.
   static constexpr transport_refinements refines{.find_peer_memory = true,
                                                  .put_run = true,
                                                  .signal_each = true,
@@ -80,9 +81,10 @@ class any_transport {
   any_transport& operator=(const any_transport&) = delete;
   ~any_transport() = default;
 
-  /// Returns the transport that is held if it is a `Held`, else nullptr: for what only that type
-  /// has, such as `planes::far_traffic`. It stays where it is until this, or whatever this is moved
-  /// to, is destroyed. One that another shared library has put here may not be found.
+  /// Returns the held transport if it is a `Held`, or else nullptr. Gives access to members that
+  /// only `Held` has, such as `planes::far_traffic`. The address stays valid until this object, or
+  /// the object that it is moved to, is destroyed. A transport that another shared library has put
+  /// here may not be found.
   template <transport Held>
   [[nodiscard]] Held* find_held() noexcept {
     return static_cast<Held*>(held_->find(&detail::mark_of<Held>));
@@ -90,6 +92,7 @@ class any_transport {
 
   ///@{
   /// Forwards the call to the held transport. The concept `transport` states its contract.
+  /// `near_ranks` returns the ranks near the caller, in ascending order and including the caller.
   [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
   [[nodiscard]] transport_capabilities capabilities() const noexcept {
     return held_->capabilities();

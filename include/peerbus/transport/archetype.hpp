@@ -16,11 +16,12 @@
 
 namespace peerbus {
 
-/// Satisfies `transport` and nothing more. Everything built on transports must compile against it;
-/// it is also where a new transport starts. It moves no data: each call says `unsupported`.
+/// The minimal type that satisfies `transport`. Everything built on transports must compile against
+/// it, and a new transport can start from it. It moves no data: each call that reports a result
+/// returns `unsupported`.
 class transport_archetype {
  public:
-  /// A window without memory or signals. It can be moved and nothing more.
+  /// A window without memory or signals. It can only be moved.
   class window {
    public:
     window(window&&) noexcept = default;
@@ -43,7 +44,8 @@ class transport_archetype {
   ~transport_archetype() = default;
 
   ///@{
-  /// A call of the concept `transport`. It does nothing, and returns `unsupported` or no memory.
+  /// Implements a call of the concept `transport`, without effect. `local` returns no memory,
+  /// `capabilities` none, `value` 0, and calls with an `errc` return `unsupported`.
   [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
   [[nodiscard]] transport_capabilities capabilities() const noexcept { return {}; }
   [[nodiscard]] window make_window(window_shape, deadline) { return window{}; }
@@ -82,17 +84,17 @@ class transport_archetype {
 static_assert(transport<transport_archetype> && !direct_transport<transport_archetype> &&
               !runnable_transport<transport_archetype>);
 
-/// Satisfies `direct_transport` and nothing more.
+/// The minimal type that satisfies `direct_transport`.
 class direct_transport_archetype : public transport_archetype {
  public:
   /// Names `peer_memory`, the only refinement that a direct transport needs.
   static constexpr transport_refinements refines{.peer_memory = true};
 
   using transport_archetype::transport_archetype;
-  /// Returns nullptr, as a window of the archetype has no memory.
+  /// Returns nullptr, because a window of the archetype has no memory.
   [[nodiscard]] std::byte* peer_memory(const window&, rank_id) const noexcept { return nullptr; }
   ///@{
-  /// Does nothing, as a window of the archetype has no signals.
+  /// Returns `unsupported` or 0, because a window of the archetype has no signals.
   [[nodiscard]] errc wait_at(rank_id, const window&, signal_id, std::uint64_t, deadline,
                              std::optional<rank_id>) noexcept {
     return errc::unsupported;
@@ -105,14 +107,14 @@ class direct_transport_archetype : public transport_archetype {
 
 static_assert(direct_transport<direct_transport_archetype>);
 
-/// Satisfies `partly_direct_transport` and nothing more.
+/// The minimal type that satisfies `partly_direct_transport`.
 class partly_direct_transport_archetype : public transport_archetype {
  public:
-  /// Names `find_peer_memory`, the one refinement that a partly direct transport needs.
+  /// Names `find_peer_memory`, the only refinement that a partly direct transport needs.
   static constexpr transport_refinements refines{.find_peer_memory = true};
 
   using transport_archetype::transport_archetype;
-  /// Returns nullptr: every peer is far.
+  /// Returns nullptr, because every peer is far.
   [[nodiscard]] std::byte* find_peer_memory(const window&, rank_id) const noexcept {
     return nullptr;
   }
@@ -120,14 +122,14 @@ class partly_direct_transport_archetype : public transport_archetype {
 
 static_assert(partly_direct_transport<partly_direct_transport_archetype>);
 
-/// Satisfies `adopting_transport` and nothing more.
+/// The minimal type that satisfies `adopting_transport`.
 class adopting_transport_archetype : public transport_archetype {
  public:
-  /// Names `adopt_window`, the one refinement that an adopting transport needs.
+  /// Names `adopt_window`, the only refinement that an adopting transport needs.
   static constexpr transport_refinements refines{.adopt_window = true};
 
   using transport_archetype::transport_archetype;
-  /// Returns a window without memory, and gives `memory` up.
+  /// Releases `memory`, and returns a window without memory.
   [[nodiscard]] window adopt_window(window_memory memory, deadline until) {
     memory.owner.reset();
     return make_window({}, until);

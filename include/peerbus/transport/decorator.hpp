@@ -32,8 +32,8 @@ consteval bool can_keep(transport_refinements kept, transport_refinements all) {
          kept.private_memory <= all.private_memory && kept.reach <= all.reach;
 }
 
-/// Has `ranks_are`, and `run_ranks` if there is one, of a transport that `run` can make. Has
-/// nothing for other transports.
+/// The base of a decorator, with `ranks_are`, and `run_ranks` if it exists, of a transport that
+/// `run` can make. Empty for other transports.
 template <class T>
 struct ranks_of {};
 template <runnable_transport T>
@@ -48,8 +48,8 @@ struct ranks_of<T> {
 
 }  // namespace detail
 
-/// A transport that forwards every call to another one. Derive from it and write the calls that
-/// shall do something else; they hide those of the decorator:
+/// A transport that forwards every call to another transport. Derive from it, and write the calls
+/// that differ; they hide the decorator's calls:
 ///
 ///     class quiet_log : public peerbus::transport_decorator<peerbus::unified_bus> {
 ///      public:
@@ -62,19 +62,19 @@ struct ranks_of<T> {
 ///     };
 ///
 /// `Inner` is the type of the held transport, or a reference to a transport that outlives the
-/// decorator. `Kept` names the refinements that the decorator forwards: by default, all that the
-/// inner transport has. Calls are forwarded one by one, so a class that changes `put` also changes
-/// `put_signal` and `put_run` (where `peer_memory` is kept, a signal to any rank follows all puts,
-/// see requirement 13), and a class that changes `signal` also changes `put_signal` and
-/// `signal_each`, or leaves the refinements out of `Kept`. `wait` and `wait_at` go together. Stores
+/// decorator. `Kept` names the refinements that the decorator forwards: by default, all refinements
+/// of the inner transport. Calls are forwarded one by one. So a class that changes `put` must also
+/// change `put_signal` and `put_run`, and a class that changes `signal` also `put_signal` and
+/// `signal_each`, or leave the refinements out of `Kept`. If `peer_memory` is kept, a signal to any
+/// rank follows all puts (requirement 13). `wait` and `wait_at` must change together. Stores
 /// through `peer_memory` pass no decorator. A class that adds a refinement declares `refines`
 /// again.
 ///
-/// Windows are those of the inner transport. A derived class may have its own type of window if
-/// that converts to the inner one.
+/// Windows are those of the inner transport. A derived class may have its own type of window if it
+/// converts to the inner window.
 ///
-/// Results, errors, ordering and threads are those of the inner transport. A call costs nothing
-/// more, as none is virtual.
+/// Results, errors, ordering and threads are those of the inner transport. Forwarding costs
+/// nothing, because no call is virtual.
 template <class Inner,
           transport_refinements Kept = detail::refinements_of<std::remove_reference_t<Inner>>()>
   requires transport<std::remove_reference_t<Inner>>
@@ -85,7 +85,7 @@ class transport_decorator : public detail::ranks_of<std::remove_reference_t<Inne
   /// The window of the inner transport.
   using window = typename inner_transport::window;
 
-  /// The refinements that are forwarded.
+  /// The refinements that the decorator forwards.
   static constexpr transport_refinements refines = Kept;
   static_assert(detail::can_keep(Kept, detail::refinements_of<inner_transport>()),
                 "Kept names a refinement that the inner transport does not have");
@@ -94,7 +94,7 @@ class transport_decorator : public detail::ranks_of<std::remove_reference_t<Inne
   explicit transport_decorator(bootstrap& boot)
     requires std::constructible_from<Inner, bootstrap&>
       : inner_{boot} {}
-  /// Takes the transport `inner`, or refers to it if `Inner` is a reference.
+  /// Takes the transport `inner`, or keeps a reference to it if `Inner` is a reference.
   explicit transport_decorator(Inner inner) : inner_{std::forward<Inner>(inner)} {}
 
   ///@{

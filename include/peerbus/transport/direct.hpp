@@ -26,20 +26,21 @@
 
 namespace peerbus {
 
-/// A window whose parts are all mapped into the caller's address space. A part in one mapping holds
-/// the data first, so that it begins on a huge page, then the signal words.
+/// A window whose parts are all mapped into the caller's address space. If a part is one mapping,
+/// its data come first, so that they begin on a huge page, and its signal words follow.
 class direct_window {
  public:
-  /// `parts[r]` is the part of rank r, and `processes[r]` the private memory of its process.
+  /// Makes a window of `parts`. `parts[r]` is the part of rank r, and `processes[r]` the private
+  /// memory of its process.
   direct_window(window_shape shape, rank_id own_rank, std::vector<window_memory> parts,
                 std::vector<process_memory> processes);
 
-  /// Returns the part of a rank that begins at `start`, of at least `mapped_bytes(shape)`, in
-  /// memory that `owner` keeps.
+  /// Returns a rank's part that begins at `start`, in memory that `owner` keeps. At least
+  /// `mapped_bytes(shape)` bytes must follow `start`.
   [[nodiscard]] static window_memory part_at(std::byte* start, std::shared_ptr<const mapping> owner,
                                              window_shape shape) noexcept;
 
-  /// Returns the memory that one part of a window takes, in bytes.
+  /// Returns the size of one part of a window, in bytes.
   [[nodiscard]] static constexpr std::size_t mapped_bytes(window_shape shape) noexcept {
     return signals_at(shape) + shape.signals * sizeof(signal_word);
   }
@@ -82,21 +83,21 @@ class direct_window {
   std::vector<std::shared_ptr<const void>> owners_;
 };
 
-/// The data path of every transport whose peers' memory loads and stores. Such a transport adds
-/// only where the memory comes from. Semantics: the numbered list at `transport`.
+/// The data path of every transport whose peers' memory loads and stores. A derived transport adds
+/// only the source of the memory. Semantics: the numbered list at `transport`.
 class direct_path {
  public:
-  /// The window, with an address for the part of each rank.
+  /// The window, which has an address for the part of each rank.
   using window = direct_window;
 
-  /// The refinements of all such transports: peers' memory, a signal to several peers at once,
-  /// access to the own signal words, and reads of the private memory of peers.
+  /// The refinements that every derived transport has: peers' memory, a signal to several peers at
+  /// once, access to the caller's own signal words, and reads of peers' private memory.
   static constexpr transport_refinements refines{
       .peer_memory = true, .signal_each = true, .local_signals = true, .private_memory = true};
 
   ///@{
-  /// A call of the concept `transport`, which states its contract. Puts and gets are copies by the
-  /// caller and complete on return.
+  /// Implements a call of the concept `transport`, which states its contract. Puts and gets are
+  /// copies by the caller and complete on return.
   [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
   [[nodiscard]] transport_capabilities capabilities() const noexcept {
     return {.any_local_memory = true, .fetch_add = true};
@@ -197,7 +198,8 @@ class direct_path {
   ///@}
 
  protected:
-  /// Keeps a reference to `boot`. Waits go from one stage to the next by `thresholds`.
+  /// Keeps a reference to `boot`. `thresholds` say when a wait stops spinning and when it stops
+  /// yielding.
   direct_path(bootstrap& boot, wait_thresholds thresholds);
 
  private:

@@ -17,29 +17,31 @@
 namespace peerbus {
 
 /// Connects processes, on one host or many, by a provider of libfabric: over any network by TCP,
-/// and over RDMA devices. Needs libfabric (target `peerbus::fabric`); which providers there are,
-/// what it guarantees and how to tune it: docs/transports.md.
+/// and over RDMA devices. Needs libfabric (target `peerbus::fabric`). docs/transports.md lists the
+/// providers, the guarantees and the tuning.
 ///
 /// Beyond what `transport` says: a provider such as tcp has no thread of its own. It moves data
 /// only inside calls of this transport, and while a rank waits in a collective of its bootstrap. So
-/// `quiet`, and a barrier, wait for the next call of a peer that was put to, also if it computes. A
-/// put and `flush` do so once the sockets between both are full; by a provider of datagrams
-/// (`fabric_options::provider`) each `flush` does, and a signal behind puts. Signals alone make
-/// none of them wait. A put or signal waits while the peer has not taken 32 MiB of puts, or 2048
-/// signals, that were sent before. A call that waits for a peer or for room in its queue gives the
-/// connection up after `fabric_options::stall_timeout`, also if the deadline of a barrier is
-/// earlier. Threads that send to one peer at once take turns. `fetch_add` is not supported.
+/// `quiet` and a barrier wait until each peer that was put to makes its next call, also if the peer
+/// computes. Once the sockets between two ranks are full, a put and `flush` wait in the same way.
+/// With a provider of datagrams (`fabric_options::provider`), each `flush` does, and so does a
+/// signal behind puts. Signals alone make none of these calls wait. A put or signal waits while the
+/// peer has not taken 32 MiB of earlier puts, or 2048 earlier signals. A call that waits for a peer
+/// or for room in its queue gives the connection up after `fabric_options::stall_timeout`, also if
+/// the deadline of a barrier is earlier. Threads that send to one peer at once take turns.
+/// `fetch_add` is not supported.
 ///
-/// Windows for bulk traffic (`window_shape::traffic`) have an endpoint of their own. A put, get or
-/// signal of such a window returns when it is noted, and is sent in slices while there is no
-/// latency traffic to move: docs/transports.md. It waits only for room for
+/// Windows for bulk traffic (`window_shape::traffic`) have a separate endpoint. A put, get or
+/// signal of a bulk window returns when it is noted, and is sent in slices while there is no
+/// latency traffic to move (docs/transports.md). It waits only for room among the
 /// `fabric_options::queue_depth` calls to the peer.
 ///
 /// The data path of peerbus allocates nothing and throws nothing; libfabric's own calls may take
 /// locks and make system calls.
 ///
 /// Cost: `make_window` takes one call of `bootstrap::allgather`, and registers the memory. The
-/// first for bulk traffic also takes another one, and connects all ranks as the constructor does.
+/// first window for bulk traffic takes one more call, and connects all ranks as the constructor
+/// does.
 template <wait_policy Wait = adaptive_wait>
 class basic_fabric
     : public detail::registered::connected_transport<detail::ofi::data_path, detail::ofi::connect> {
@@ -47,7 +49,7 @@ class basic_fabric
   /// The ranks that `run` starts for this transport.
   static constexpr rank_kind ranks_are = rank_kind::processes;
 
-  /// Collective.
+  /// Connects the ranks of `boot`, and keeps a reference to `boot`. Collective.
   /// Cost: three calls of `bootstrap::allgather`, and a connection to each peer.
   /// Throws, on all ranks: `error` unsupported (no such provider), invalid_argument (no such
   /// domain, or an impossible option), mismatch (options or versions that differ), timed_out (a
@@ -58,9 +60,9 @@ class basic_fabric
             boot, chosen, polling_slowly(policy.thresholds(boot.ranks_here(), boot.cores_here())),
             std::move(on_memory)} {}
 
-  /// Lets libfabric look for its providers, which it does once in a process. A process that is
-  /// about to join a running group calls this first, so that the members do not wait for it
-  /// meanwhile (bootstrap/tcp_join_running.hpp).
+  /// Lets libfabric look for its providers, which it does once per process. A process that is about
+  /// to join a running group calls this first, so that the members do not wait for the search
+  /// (bootstrap/tcp_join_running.hpp).
   /// Cost: up to half a second the first time.
   /// Throws: `error` unsupported, invalid_argument, out_of_memory or system, as the constructor.
   static void prepare(const fabric_options& chosen = {}) {
@@ -68,8 +70,9 @@ class basic_fabric
   }
 
  private:
-  /// A poll of a socket is a system call, where other transports load a word. So there are fewer
-  /// polls before a wait yields; and more yields before it sleeps, as for `verbs`.
+  /// Returns thresholds with fewer polls before a wait yields, because a poll of a socket is a
+  /// system call, where other transports load a word. A wait also yields more often before it
+  /// sleeps, as in `verbs`.
   static constexpr wait_thresholds polling_slowly(wait_thresholds thresholds) noexcept {
     thresholds.tight /= 16;
     thresholds.paused /= 16;

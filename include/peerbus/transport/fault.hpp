@@ -34,36 +34,36 @@ using plain_decorator = transport_decorator<T&, transport_refinements{}>;
 
 }  // namespace detail
 
-/// The transport `T` with faults, for tests of what is built on transports. A `fault_schedule`
-/// names them: calls that are done late or in another order, a rank that pauses, a request that
-/// fails, a rank that is lost, a put with wrong bounds. The default schedule only delays and
+/// The transport `T` with faults, for tests of code that is built on transports. A `fault_schedule`
+/// names them: calls that are carried out late or in another order, a rank that pauses, a request
+/// that fails, a rank that is lost, a put with wrong bounds. The default schedule only delays and
 /// reorders, which the contract of `transport` allows at any time.
 ///
 /// Loads and stores pass no transport, so peers' memory is not reached. An exchange takes the
 /// staged path, as over a network.
 ///
 /// Completion: a put, get or signal that is delayed or reordered has returned ok and is held. It is
-/// done at the latest when `longest_delay` requests and looks of this rank have followed. A wait
-/// does everything that is held before it sleeps. `quiet`, a collective of the bootstrap and the
-/// end of a window do everything, and `flush` does what is held for its peer. So a rank that
-/// computes between its calls holds its peers up, as over a transport that progresses by calls.
+/// carried out at the latest when `longest_delay` requests and looks of this rank have followed. A
+/// wait carries out all held calls before it sleeps. `quiet`, a collective of the bootstrap and the
+/// end of a window carry out all held calls, and `flush` the calls held for its peer. So a rank
+/// that computes between its calls delays its peers, as over a transport that progresses by calls.
 /// `fetch_add` is never held.
 ///
-/// Ordering: what the contract promises and no more. Puts and gets to one peer may pass each other
+/// Ordering: as the contract promises, and no more. Puts and gets to one peer may pass each other
 /// between two signals to it, and so may all calls to different peers.
 ///
-/// Ownership: a held put reads its source when it is done. If the caller writes to the source
-/// before `flush`, or before a wait proves delivery, the peer gets other bytes.
+/// Ownership: a held put reads its source when it is carried out. If the caller writes to the
+/// source before `flush`, or before a wait proves delivery, the peer gets other bytes.
 ///
 /// Errors: those of `T`, and those that the schedule names; `describe_trouble` names the requests
 /// that failed by the schedule. If a held call fails in `T`, the next call to that peer returns the
 /// error.
 ///
-/// Threads: as the contract says. Requests of the threads of a rank take turns, so a stall holds up
+/// Threads: as the contract says. Requests of the threads of a rank take turns, so a stall delays
 /// all of them. Which thread meets a fault depends on the order of their requests.
 ///
-/// Cost: a request takes a lock and goes through the held calls, no more than `held_calls`. A wait
-/// calls that of `T` at least every 2 ms.
+/// Cost: a request takes a lock and visits the held calls, no more than `held_calls`. A wait calls
+/// that of `T` at least every 2 ms.
 template <transport T>
 class fault : public detail::plain_decorator<T> {
   using decorator = detail::plain_decorator<T>;
@@ -89,7 +89,8 @@ class fault : public detail::plain_decorator<T> {
       if (inner_) carrier_->forget(*inner_);
     }
 
-    /// Returns the window of `T`. It is implicit, so that forwarded calls take this window.
+    /// Returns the window of `T`. The conversion is implicit, so that forwarded calls take this
+    /// window.
     // NOLINTNEXTLINE(google-explicit-constructor)
     operator const inner_window&() const noexcept { return *inner_; }
 
@@ -104,28 +105,29 @@ class fault : public detail::plain_decorator<T> {
     window_shape shape_;
   };
 
-  /// Texts about requests that failed, and windows of memory that is there already, if `T` makes
-  /// them.
+  /// Texts about failed requests, and windows of existing memory if `T` makes them.
   static constexpr transport_refinements refines{.describe_trouble = true,
                                                  .adopt_window = adopting_transport<T>};
 
   /// Takes the transport `inner`. Requests call the functions of `schedule`, which must neither
   /// throw nor call this transport.
-  /// Throws, on this rank: `error` invalid_argument if `schedule` has a value outside what it
-  /// documents.
+  /// Throws, on this rank: `error` invalid_argument if a value in `schedule` is outside its
+  /// documented range.
   explicit fault(T inner, fault_schedule schedule = {})
       : fault{std::make_shared<carrier>(std::move(inner), std::move(schedule))} {}
   /// Makes the inner transport over `boot`, as its own constructor does.
-  /// Throws: as the constructor of `T`, and as the one above.
+  /// Throws: as the constructor of `T`; `error` invalid_argument, on this rank, if a value in
+  /// `schedule` is outside its documented range.
   explicit fault(bootstrap& boot, fault_schedule schedule = {})
     requires std::constructible_from<T, bootstrap&>
       : fault{T{boot}, std::move(schedule)} {}
 
-  /// Returns how many faults this rank has met, in all windows. Takes the lock of requests.
+  /// Returns the number of faults that this rank has met in all windows, by kind. Takes the lock of
+  /// requests.
   [[nodiscard]] fault_counts faults() const noexcept { return carrier_->counts(); }
 
   ///@{
-  /// A call of the concept `transport`, which states its contract.
+  /// Implements a call of the concept `transport`, which states its contract.
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
     return keep(shape, until, [&] { return carrier_->inner().make_window(shape, until); });
   }
@@ -242,7 +244,8 @@ class fault : public detail::plain_decorator<T> {
     return peer.index() < this->boot().size() && index(id) < memory.shape_.signals;
   }
   static deadline past() noexcept { return deadline{deadline::clock::time_point::min()}; }
-  /// Returns the end of the next part of a wait, in which another thread's request may be held.
+  /// Returns the end of the next part of a wait. Another thread's request may be held during the
+  /// wait.
   static deadline slice(deadline until) noexcept {
     return detail::earlier(until, deadline::after(std::chrono::milliseconds{2}));
   }

@@ -13,11 +13,11 @@
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/refinements.hpp>
 
-/// The calls of the refinements over any transport: a transport's own where it has one, otherwise
-/// what the contract gives without it.
+/// The calls of the refinements over any transport. If a transport has a refinement, the function
+/// calls it, otherwise it does what the contract gives without it.
 namespace peerbus::detail {
 
-/// Requirement 15 over any transport.
+/// Puts `pieces`, as requirement 15 says, over any transport.
 template <transport Transport>
 [[nodiscard]] errc put_run(Transport& bus, rank_id peer, const typename Transport::window& window,
                            std::span<const put_piece> pieces) noexcept {
@@ -35,7 +35,7 @@ template <transport Transport>
   }
 }
 
-/// Requirement 16 over any transport.
+/// Raises signal `id` of each of `peers`, as requirement 16 says, over any transport.
 template <transport Transport>
 [[nodiscard]] errc signal_each(Transport& bus, std::span<const rank_id> peers,
                                const typename Transport::window& window, signal_id id,
@@ -52,7 +52,8 @@ template <transport Transport>
   }
 }
 
-/// Requirement 21 over any transport: returns `unsupported` where none reads private memory.
+/// Reads private memory of `peer`, as requirement 21 says. Returns `unsupported` if the transport
+/// lacks that refinement.
 template <transport Transport>
 [[nodiscard]] errc get_private([[maybe_unused]] Transport& bus, [[maybe_unused]] rank_id peer,
                                [[maybe_unused]] const typename Transport::window& window,
@@ -64,8 +65,8 @@ template <transport Transport>
     return errc::unsupported;
 }
 
-/// Returns the ranks that are near the caller, in ascending order and including the caller: as
-/// `bus.near_ranks()` says, if there is such a function, or those of the caller's host.
+/// Returns the ranks that are near the caller, in ascending order and including the caller. These
+/// are `bus.near_ranks()` if that function exists, or else the ranks of the caller's host.
 template <transport Transport>
 [[nodiscard]] std::span<const rank_id> near_ranks_of(const Transport& bus) noexcept {
   if constexpr (requires { bus.near_ranks(); })
@@ -74,7 +75,7 @@ template <transport Transport>
     return bus.boot().near_ranks();
 }
 
-/// Requirement 17 over any transport: returns an empty string where no connection can break.
+/// Returns the text of requirement 17, or an empty string if the transport lacks that refinement.
 template <transport Transport>
 [[nodiscard]] std::string describe_trouble(const Transport& bus) {
   if constexpr (refinements_of<Transport>().describe_trouble)
@@ -87,13 +88,13 @@ template <transport Transport>
 
 namespace peerbus {
 
-/// The peers that a transport reaches by loads and stores, as far as its type says.
+/// The peers that a transport reaches by loads and stores, according to its type.
 template <transport Transport>
 inline constexpr peer_reach reach_by_type = direct_transport<Transport>          ? peer_reach::all
                                             : partly_direct_transport<Transport> ? peer_reach::near
                                                                                  : peer_reach::none;
 
-/// Requirement 22 over any transport: returns what the type says if the transport does not.
+/// Returns the reach of requirement 22, or `reach_by_type` if the transport lacks that refinement.
 template <transport Transport>
 [[nodiscard]] constexpr peer_reach reach_of([[maybe_unused]] const Transport& bus) noexcept {
   if constexpr (detail::refinements_of<Transport>().reach)
@@ -102,8 +103,8 @@ template <transport Transport>
     return reach_by_type<Transport>;
 }
 
-/// Says which ranks are missing and which connections broke, for the end of an error's text. Empty
-/// if nothing is known.
+/// Returns a text that says which ranks are missing and which connections broke, for the end of an
+/// error. Empty if nothing is known.
 template <transport Transport>
 std::string describe_absence(const Transport& bus) {
   std::string text = bus.boot().members()->describe_missing();

@@ -34,33 +34,31 @@
 
 namespace peerbus {
 
-/// Connects the ranks of a group of near ranks, such as those of one host, by `Near`, and all other
-/// pairs of ranks by `Far`: neighbours by stores and others by requests, in the same window, with
+/// Connects near ranks, such as the ranks of one host, by `Near`, and all other pairs of ranks by
+/// `Far`. Near ranks are reached by stores and far ranks by requests, in the same window and with
 /// the same signals.
 ///
 /// `Near` makes the memory of a window, and `Far` makes it reachable for far ranks, so nothing is
-/// stored twice. A signal is one word, which near ranks raise by a store, and this rank itself for
-/// far ranks. Which plane a pair of ranks takes never changes, so each keeps its order. If all
-/// ranks are near each other, there is no `Far`: nothing is locked, and no device is needed. Puts
-/// then take any local memory if `Near` does; otherwise only that of windows is for all peers.
-/// `fetch_add` goes by `Far` to near ranks as well, if there are far ones. A processor's atomics
-/// and a device's need not be atomic with respect to each other, and so all are the device's.
-/// A wait looks at both planes, then yields, then sleeps once for both; docs/planes.md says how.
-/// `planes` is a transport itself, so that `Near` may be one, with groups inside of the group, and
-/// `Far` too, if its own `Near` can adopt memory.
+/// stored twice. A signal is one word. Near ranks raise it by a store, and its owner raises it for
+/// far ranks. A pair of ranks always uses the same plane, so each pair keeps its order. If all
+/// ranks are near each other, there is no `Far`: no memory is locked, and no device is needed. Puts
+/// take any local memory if all planes in use do. With far ranks, all `fetch_add`s use `Far`,
+/// because a processor's atomics and a device's need not be atomic with respect to each other. A
+/// wait polls both planes, yields, then sleeps for both (docs/planes.md). `Near` may be `planes`,
+/// with groups inside the group, and so may `Far` if its `Near` can adopt memory.
 ///
-/// Cost: a call adds a load of a table and, for near ranks, another that tells whether the peer
-/// sleeps. `make_window` takes that of `Near`, one call of `bootstrap::allgather`, and
-/// `adopt_window` of `Far`.
+/// Cost: a put, get or signal adds a load of a table and up to two atomic additions. A signal to a
+/// near rank may add a load that tells whether the peer sleeps. `make_window` takes that of `Near`,
+/// one call of `bootstrap::allgather`, and `adopt_window` of `Far`.
 template <near_transport Near, adopting_transport Far, wait_policy Wait = adaptive_wait>
 class planes : public detail::ranks_of<Near> {
   using pair = detail::plane_pair<Near, Far>;
 
  public:
-  /// The near plane's window, and what the far plane made of its memory.
+  /// A window of both planes, over the same memory.
   using window = typename pair::window;
 
-  /// The refinements of two planes, and those that either of them has.
+  /// The refinements of `planes`. Some depend on `Near` and `Far`.
   static constexpr transport_refinements refines{
       .find_peer_memory = true,
       .put_run = true,
@@ -72,21 +70,24 @@ class planes : public detail::ranks_of<Near> {
       .arrival_events = pair::has_wakeups};
 
   /// Makes both planes over `boot`. Collective.
-  /// Cost: three allgathers, a subgroup, and what `Near` and `Far` take. If either of them has
+  /// Cost: three allgathers, a subgroup, and the cost of `Near` and `Far`. If either of them has
   /// arrival events, also a window of `Near` and two allgathers of the near ranks. If all ranks are
   /// near, nothing for `Far`, and no subgroup unless they met over TCP.
   /// Throws, on all ranks: `error` mismatch if only some ranks name their group; with the group's
-  /// name and ranks, what `Near` throws, such as unsupported if the ranks of a group cannot map
-  /// each other's memory; what `Far` throws on a rank, also if it throws on this rank alone.
+  /// name and ranks, the error that `Near` throws, such as unsupported if the ranks of a group
+  /// cannot map each other's memory; the error that `Far` throws on a rank, also if it throws on
+  /// this rank alone.
   explicit planes(bootstrap& boot, const planes_options& options = {}, Wait policy = {})
     requires std::constructible_from<Near, bootstrap&> && std::constructible_from<Far, bootstrap&>
       : planes{boot, options, [](bootstrap& group) { return Near{group}; },
                [](bootstrap& all) { return Far{all}; }, policy} {}
 
-  /// Makes both planes, as above, by `make_near(bootstrap&)`, which gets the bootstrap of the near
-  /// ranks, and `make_far(bootstrap&)`, which gets one that does what `boot` does and lives as long
-  /// as the planes. `make_far` is not called if all ranks are near. If one of them throws anything
-  /// but an `error`, the error is system with the text of the exception.
+  /// Makes both planes by `make_near(bootstrap&)` and `make_far(bootstrap&)`. Collective.
+  /// `make_near` gets the bootstrap of the near ranks. `make_far` gets a bootstrap that acts as
+  /// `boot` and lives as long as the planes; it is not called if all ranks are near.
+  /// Cost: as the constructor without functions.
+  /// Throws: as the constructor without functions. If a function throws `std::bad_alloc`, the error
+  /// is out_of_memory; for any other `std::exception`, it is system with the text of the exception.
   template <class MakeNear, class MakeFar>
     requires std::same_as<std::invoke_result_t<MakeNear&, bootstrap&>, Near> &&
                  std::same_as<std::invoke_result_t<MakeFar&, bootstrap&>, Far>
@@ -101,20 +102,20 @@ class planes : public detail::ranks_of<Near> {
 
   /// Returns the ranks that are near the caller, in ascending order and including the caller.
   [[nodiscard]] std::span<const rank_id> near_ranks() const noexcept { return group().members(); }
-  /// Returns whether there is a far plane: whether any two ranks are far from each other.
+  /// Returns whether there is a far plane, because some ranks are far from each other.
   [[nodiscard]] bool has_far() const noexcept { return far() != nullptr; }
   ///@{
-  /// Returns the traffic of this rank over a plane. Loads and stores through `find_peer_memory`, as
-  /// an exchange uses them towards near ranks, are not counted.
+  /// Returns the traffic of this rank over one plane. Does not count loads and stores through
+  /// `find_peer_memory`, which an exchange uses for near ranks.
   [[nodiscard]] plane_traffic near_traffic() const noexcept { return pair_.traffic().near.read(); }
   [[nodiscard]] plane_traffic far_traffic() const noexcept { return pair_.traffic().far.read(); }
   ///@}
-  /// Returns the bytes of this rank's windows that `Far` has adopted, and so may have locked.
-  /// Includes windows that peers have not released yet.
+  /// Returns the number of bytes in this rank's windows that `Far` has adopted, and so may have
+  /// locked. Includes windows that peers have not released yet.
   [[nodiscard]] std::size_t adopted_bytes() const noexcept { return pair_.adopted_bytes(); }
 
   ///@{
-  /// A call of the concept `transport`, which states its contract.
+  /// Implements a call of the concept `transport`, which states its contract.
   [[nodiscard]] bootstrap& boot() const noexcept { return pair_.boot(); }
   [[nodiscard]] transport_capabilities capabilities() const noexcept {
     const transport_capabilities of_near = near().capabilities();

@@ -18,13 +18,13 @@
 
 namespace peerbus {
 
-/// The optional calls that a transport has. A transport that has any names them:
+/// The optional calls that a transport has. A transport with optional calls names them:
 ///
 ///     static constexpr transport_refinements refines{.peer_memory = true, .signal_each = true};
 ///
-/// A transport whose calls are not exactly those that it names does not satisfy `transport`. So a
-/// call with a wrong signature, or without its name here, is an error of the compiler; it is never
-/// passed over in favour of a slower way.
+/// A transport whose calls differ from the calls that it names does not satisfy `transport`. So a
+/// call with a wrong signature, or without its name here, fails to compile; it is never passed over
+/// in favour of a slower way.
 struct transport_refinements {
   bool peer_memory = false;       ///< requirement 13: `direct_transport`
   bool find_peer_memory = false;  ///< requirement 14: `partly_direct_transport`
@@ -38,35 +38,37 @@ struct transport_refinements {
   bool reach = false;             ///< requirement 22
 };
 
-/// The peers whose memory loads and stores like the caller's own.
+/// The peers whose memory the caller loads and stores like its own.
 enum class peer_reach {
   all,   ///< all ranks are near each other
-  near,  ///< those that are near the caller, as `find_peer_memory` says
-  none   ///< all other ranks are reached by requests
+  near,  ///< the near peers, for which `find_peer_memory` returns an address
+  none   ///< no peers: all other ranks are reached by requests
 };
 
 /// One write of a `put_run`: `source` goes to byte `offset` of the peer's part.
 struct put_piece {
-  std::size_t offset = 0;             ///< in bytes from the start of the peer's part
-  std::span<const std::byte> source;  ///< unchanged until `flush`, as for `put`
+  std::size_t offset = 0;             ///< offset in bytes from the start of the peer's part
+  std::span<const std::byte> source;  ///< bytes to write, unchanged until `flush`, as for `put`
 };
 
-/// A rank's part of a window as memory: that which a transport lends or adopts.
+/// A rank's part of a window as memory, which a transport lends or adopts.
 struct window_memory {
-  std::span<std::byte> data;                       ///< aligned to a cache line
+  std::span<std::byte> data;                       ///< the bytes, aligned to a cache line
   std::span<signal_word> signals;                  ///< one word per signal
-  std::shared_ptr<const void> owner;               ///< keeps both
-  traffic_class traffic = traffic_class::latency;  ///< as in `window_shape`
+  std::shared_ptr<const void> owner;               ///< keeps `data` and `signals` alive
+  traffic_class traffic = traffic_class::latency;  ///< the class of the window, as in
+                                                   ///< `window_shape`
 };
 
 namespace detail {
 
-/// `T::refines` is not there, or a constant of the right type.
+/// A type without `T::refines`, or whose `T::refines` is a constant of type
+/// `transport_refinements`.
 template <class T>
 concept has_sound_refines =
     !requires { T::refines; } || std::same_as<decltype(T::refines), const transport_refinements>;
 
-/// Returns the refinements that a transport names.
+/// Returns the refinements that `T` names.
 template <class T>
 consteval transport_refinements refinements_of() {
   if constexpr (requires { T::refines; } && has_sound_refines<T>)
@@ -141,7 +143,7 @@ concept has_reach = requires(const T& idle) {
   { idle.reach() } noexcept -> std::same_as<peer_reach>;
 };
 
-/// The refinements that `T` names are those that it has.
+/// A type that has exactly the refinements that it names.
 template <class T>
 concept has_what_it_refines =
     has_sound_refines<T> && (refinements_of<T>().peer_memory == has_peer_memory<T>) &&

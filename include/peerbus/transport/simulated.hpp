@@ -26,47 +26,48 @@
 
 namespace peerbus {
 
-/// Runs `f(bootstrap&)` as `n` simulated ranks, one after the other whenever one waits, by the
-/// calling thread. Deadlines of the ranks count virtual time, which begins anew, so that a time-out
-/// of a minute passes at once. Waits for anything else than the bootstrap, the transport
-/// `simulated` and deadlines (a mutex, another thread) stop all ranks. Everything is determined by
-/// `options` and `f`.
+/// Runs `f(bootstrap&)` as `n` simulated ranks on the calling thread, one rank until it waits, then
+/// another. Deadlines of the ranks count virtual time, which begins at the start of each run, so
+/// that a time-out of a minute passes at once. A wait for anything but the bootstrap, the transport
+/// `simulated` and deadlines (a mutex, another thread) stops all ranks. `options` and `f` determine
+/// the whole run.
 /// Cost: a stack for each rank; set-up takes no virtual time.
 /// Returns: the greatest status of all ranks, as `run_threads` does.
-/// Throws: `error` invalid_argument if `n` is 0, if a value of `options.platform` is impossible, or
-/// if a simulated rank calls it.
+/// Throws: `error` invalid_argument if `n` is 0, if a value of `options` is impossible, or if a
+/// simulated rank calls it; as `begin` of `options.links`.
 template <rank_function F>
 [[nodiscard]] int run_simulated(std::size_t n, F f, const simulation_options& options = {}) {
   return detail::run_as_fibres(n, detail::returning_status(f), options);
 }
 
-/// Connects the ranks of `run_simulated` by a network that is a cost model (`simulated_platform`,
-/// or `simulated_links` in place of its ports), in virtual time. What is built on transports runs
-/// on it unchanged, so that times of many ranks can be predicted and bad orders searched for:
-/// docs/simulation.md.
+/// Connects the ranks of `run_simulated` in virtual time, by a network that is a cost model
+/// (`simulated_platform`, or `simulated_links` in place of its ports). Code that is built on
+/// transports runs on it unchanged, to predict times of many ranks and to search for bad orders
+/// (docs/simulation.md).
 ///
 /// Completion: as over a network. A put reads its source when its first byte arrives at the peer,
-/// which is when `flush` lets it go, and writes at the peer when its last byte has arrived.
+/// and `flush` waits until then. It writes at the peer when its last byte has arrived.
 ///
-/// Near ranks: those that share one of the first `simulated_platform::near_levels`. Their memory
-/// loads and stores. Bytes are there at once; the signal that follows them takes their time, and a
-/// reader waits, if an exchange moves them as rows or outputs. Other stores and loads take none.
+/// Near ranks: ranks that share one of the first `simulated_platform::near_levels`. Their memory
+/// loads and stores. If an exchange moves rows or outputs in this way, the bytes are there at once.
+/// The signal that follows takes the time of the bytes, and a reader waits for that time. Other
+/// stores and loads take no time.
 ///
-/// Ordering: what the contract promises and, if the options have a `jitter`, no more, except that a
-/// signal follows earlier puts to its peer in windows of all traffic classes.
+/// Ordering: as the contract promises. If the options have a `jitter`, nothing more is ordered,
+/// except that a signal follows earlier puts to its peer in windows of all traffic classes.
 ///
 /// Leaving: the destructor waits until everything is delivered.
 ///
-/// Time: puts, gets and signals take the rank the time that the platform's costs say, and each look
-/// at a signal; `advance` charges everything else.
+/// Time: requests, signals, looks at signals and row copies take the rank the time that the
+/// platform's costs say. `advance` charges everything else.
 ///
 /// Threads: one for all ranks. Lanes of a rank are fibres of `run_lanes`.
 ///
-/// Cost: a put or signal is three events and, unlike what the contract says, may allocate. A copy
-/// of the payload is kept while it is on its way.
+/// Cost: a put or signal is three events. Unlike in the contract, it may allocate. A copy of the
+/// payload is kept while it is on its way.
 class simulated {
  public:
-  /// A window. The memory of its parts lives as long as a rank or a message may reach for it.
+  /// A window, whose parts live as long as a rank or a message may reach for them.
   class window {
    public:
     window(window&&) noexcept = default;
@@ -87,7 +88,7 @@ class simulated {
     rank_id own_rank_;
   };
 
-  /// `run` starts fibres for it, by `run_ranks`.
+  /// The kind of ranks that `run` starts for this transport, by `run_ranks`.
   static constexpr rank_kind ranks_are = rank_kind::fibres;
   /// Starts ranks as `run_simulated` does, with the default options.
   template <class F>
@@ -95,36 +96,37 @@ class simulated {
     return run_simulated(n, std::move(f));
   }
 
-  /// Runs of puts, which are one message; the memory of near ranks, if the platform has such.
+  /// Runs of puts, which are one message, and the memory of near ranks, if the platform has any.
   static constexpr transport_refinements refines{
       .find_peer_memory = true, .put_run = true, .reach = true};
 
-  /// Keeps a reference to `boot`.
-  /// Throws: `error` unsupported if the caller is no simulated rank.
+  /// Makes the transport over `boot`, and keeps a reference to it.
+  /// Throws: `error` unsupported if the caller is not a simulated rank.
   explicit simulated(bootstrap& boot) : boot_{&boot}, world_{detail::simulation::of_thread()} {
     if (world_ == nullptr)
       throw error{errc::unsupported,
                   "simulated connects ranks that run_simulated has started, and this one is not"};
   }
 
-  /// Lets the calling rank compute for `span` of virtual time, a day at most. Does nothing outside
-  /// of a simulated rank, or if `span` is negative.
+  /// Lets the calling rank compute for `span` of virtual time, no more than a day. Does nothing
+  /// outside of a simulated rank, or if `span` is negative.
   static void advance(std::chrono::nanoseconds span) noexcept {
     if (auto* const world = detail::simulation::of_thread())
       world->clock.charge(detail::picoseconds(static_cast<double>(span.count())));
   }
-  /// Lets the calling rank encode so many tokens, by `simulated_costs::token_ns`.
+  /// Lets the calling rank encode `count` tokens, each for `simulated_costs::token_ns`. Does
+  /// nothing outside of a simulated rank.
   static void advance_tokens(std::size_t count) noexcept {
     if (auto* const world = detail::simulation::of_thread())
       world->clock.charge(
           detail::picoseconds(world->options.platform.costs.token_ns * static_cast<double>(count)));
   }
   /// Calls `f(lane{i, count})` for each of `count` lanes of the calling rank. They run at the same
-  /// time: each has a clock of its own, which begins with that of the caller. The caller is lane 0,
-  /// and goes on at the time of the last lane.
+  /// virtual time: each has its own clock, which begins with the caller's time. The caller is lane
+  /// 0, and continues at the time of the last lane.
   /// Cost: a stack for each other lane.
-  /// Throws: what the lowest lane threw that threw anything; `error` unsupported if the caller is
-  /// no simulated rank, invalid_argument unless `count` is 1 to `max_lanes`.
+  /// Throws: the exception of the lowest lane that threw; `error` unsupported if the caller is not
+  /// a simulated rank, invalid_argument unless `count` is 1 to `max_lanes`.
   template <class F>
   static void run_lanes(std::size_t count, F f) {
     auto* const world = detail::simulation::of_thread();
@@ -134,14 +136,17 @@ class simulated {
                   detail::concat("run_lanes: ", count, " lanes, expected 1 to ", max_lanes)};
     world->run_lanes(count, [&](std::size_t index) { f(lane{index, count}); });
   }
-  /// Returns the virtual time of the calling rank since the simulation began.
+  /// Returns the virtual time of the calling rank since the simulation began, or 0 outside of a
+  /// simulated rank.
   [[nodiscard]] static std::chrono::nanoseconds now() noexcept {
     auto* const world = detail::simulation::of_thread();
     return std::chrono::nanoseconds{world == nullptr ? 0 : world->clock.time() / 1000};
   }
   ///@{
-  /// Returns the bytes that all ranks have sent so far, rows that are not carried included, and the
-  /// messages: puts, runs of puts, signals, and gets and additions, whose answers are bytes only.
+  /// Returns the number of bytes or messages that all ranks have sent so far, or 0 outside of a
+  /// simulated rank. Bytes include rows that are not carried. A put, a run of puts, a signal, a put
+  /// with its signal, a get, an addition, and rows stored to or loaded from a near rank are one
+  /// message each. Answers add only bytes.
   [[nodiscard]] static std::uint64_t bytes_sent() noexcept {
     auto* const world = detail::simulation::of_thread();
     return world == nullptr ? 0 : world->messages.bytes_sent();
@@ -153,7 +158,7 @@ class simulated {
   ///@}
 
   ///@{
-  /// A call of the concept `transport`, which states its contract.
+  /// Implements a call of the concept `transport`, which states its contract.
   [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
   [[nodiscard]] transport_capabilities capabilities() const noexcept {
     return {.any_local_memory = true, .fetch_add = true};
@@ -207,12 +212,12 @@ class simulated {
     return world_->options.platform.costs;
   }
   void charge(double ns) const noexcept { world_->clock.charge(detail::picoseconds(ns)); }
-  /// Charges a look at a signal, before which everything due happens.
+  /// Charges a look at a signal, and lets all due events happen.
   void look() const noexcept {
     charge(costs().poll_ns);
     world_->clock.catch_up();
   }
-  /// Waits for what only time brings.
+  /// Waits until `is_ready()`. Returns timed_out if nothing can happen any more.
   template <class IsReady>
   errc block(IsReady&& is_ready) noexcept {
     while (!is_ready())
@@ -220,13 +225,13 @@ class simulated {
         return errc::timed_out;
     return errc::ok;
   }
-  /// Makes a message to `peer`, which exists.
+  /// Makes a message to `peer`, which must exist. Returns its number.
   std::uint32_t message_to(rank_id peer, const window& memory, detail::message_kind kind,
                            bool has_cargo = true) noexcept;
 
   bootstrap* boot_;
   std::unique_ptr<detail::simulation, detail::deliver_all> world_;
-  /// By rank, its number in the simulation, from the latest window; empty before the first.
+  /// The number of each rank in the simulation, from the latest window; null before the first.
   std::shared_ptr<const std::vector<std::uint32_t>> numbers_;
 };
 

@@ -8,10 +8,10 @@
 
 namespace peerbus {
 
-/// The class of the traffic of a window, which decides what yields to what where a transport sends
-/// by queues. docs/transports.md says what each transport does with it.
+/// The class of the traffic of a window, by which transports with queues decide what to send first.
+/// docs/transports.md says what each transport does with it.
 enum class traffic_class : std::uint8_t {
-  latency,  ///< short operations that somebody waits for, such as a dispatch
+  latency,  ///< short operations that a rank waits for, such as a dispatch
   bulk      ///< large transfers that may take longer, such as weights or a KV cache
 };
 

@@ -21,12 +21,12 @@ direct_window make_shared_window(bootstrap& boot, window_shape shape, const memo
 
 }  // namespace detail
 
-/// Emulates the Unified Bus of a CloudMatrix384 among processes of one host: each rank's part of a
-/// window is an unnamed memory file (memfd), given to the peers over the bootstrap and mapped by
-/// all. It has no name, needs no /dev/shm, and is gone with the last process that maps it,
-/// whichever was killed and when. Threads of one process may be ranks too.
+/// Emulates the Unified Bus of a CloudMatrix384 among processes of one host. Each rank's part of a
+/// window is an unnamed memory file (memfd), which peers get over the bootstrap and map. It has no
+/// name, needs no /dev/shm, and is gone with the last process that maps it, even if processes are
+/// killed. Threads of one process may be ranks too.
 ///
-/// Memory is taken as it is touched. If the machine runs out at that moment, the kernel kills a
+/// Memory is committed as it is touched. If the machine then runs out of memory, the kernel kills a
 /// process, and its peers get `peer_dead`.
 /// Cost: `make_window` takes two calls of `bootstrap::allgather`, and maps the part of each rank.
 template <wait_policy Wait = adaptive_wait>
@@ -35,8 +35,8 @@ class basic_unified_bus : public direct_path {
   /// The ranks that `run` starts for this transport.
   static constexpr rank_kind ranks_are = rank_kind::processes;
 
-  /// Keeps a reference to `boot`, whose ranks are on one host. `on_memory` is called for the memory
-  /// of each window.
+  /// Makes the transport over `boot`, and keeps a reference to it. The ranks must be on one host.
+  /// `on_memory` is called for the memory of each window.
   explicit basic_unified_bus(bootstrap& boot, Wait policy = {}, memory_hook on_memory = {})
       : direct_path{boot, policy.thresholds(boot.ranks_here(), boot.cores_here())},
         on_memory_{std::move(on_memory)} {}

@@ -17,25 +17,26 @@ namespace peerbus {
 
 /// Connects processes, on one host or many, by RDMA: a reliable connection to every peer, RDMA
 /// WRITE for puts, READ for gets, and completions at the receiver for signals. Needs libibverbs
-/// (target `peerbus::verbs`) and a device; what it guarantees and how to tune it:
-/// docs/transports.md.
+/// (target `peerbus::verbs`) and a device. docs/transports.md says what it guarantees and how to
+/// tune it.
 ///
-/// The memory of a window is registered, and so taken and locked when it is made. Memory of peers
-/// that is still in use when a rank has released a window stays until all have.
+/// The memory of a window is registered, and so committed and locked, when the window is made. A
+/// rank's part stays until all ranks have released the window and make a later one.
 ///
 /// Beyond what `transport` says: puts are posted by the next `signal`, `flush`, `quiet` or
 /// `progress`, or when there are enough of them. A call that finds a queue full waits for room, and
 /// gives the connection up after `verbs_options::stall_timeout`. Threads that use one connection at
-/// once take turns; a turn is as long as noting or posting a few requests takes, or, where the
+/// once take turns. A turn lasts as long as noting or posting a few requests takes, or, if the
 /// queue is full, until there is room.
 ///
-/// Windows for bulk traffic (`window_shape::traffic`) have queue pairs of their own, with a service
-/// level and a traffic class of their own. A put, get or signal of such a window returns when it is
-/// noted, and is sent in slices, of which few are on their way at a time: docs/transports.md. It
-/// waits only for room for `verbs_options::queue_depth` calls to the peer.
+/// Windows for bulk traffic (`window_shape::traffic`) have separate queue pairs, with a separate
+/// service level and traffic class. A put, get or signal of a bulk window returns when it is noted,
+/// and is sent in slices, of which few are on their way at a time (docs/transports.md). It waits
+/// only for room among the `verbs_options::queue_depth` calls to the peer.
 ///
 /// Cost: `make_window` takes one call of `bootstrap::allgather`, and registers the memory. The
-/// first for bulk traffic also takes another one, and connects all ranks as the constructor does.
+/// first window for bulk traffic takes one more call, and connects all ranks as the constructor
+/// does.
 template <wait_policy Wait = adaptive_wait>
 class basic_verbs : public detail::registered::connected_transport<detail::rdma::data_path,
                                                                    detail::rdma::connect> {
@@ -43,10 +44,10 @@ class basic_verbs : public detail::registered::connected_transport<detail::rdma:
   /// The ranks that `run` starts for this transport.
   static constexpr rank_kind ranks_are = rank_kind::processes;
 
-  /// Collective.
+  /// Connects the ranks of `boot`, and keeps a reference to `boot`. Collective.
   /// Cost: three calls of `bootstrap::allgather`, and the connections to all peers.
-  /// Throws, on all ranks: `error` unsupported (no device), invalid_argument (no such
-  /// device, port or address, or an impossible option), mismatch (options or versions that differ),
+  /// Throws, on all ranks: `error` unsupported (no device), invalid_argument (no such device, port
+  /// or address, or an impossible option), mismatch (options or versions that differ),
   /// out_of_memory (too little may be locked), system; or as `bootstrap::allgather`.
   explicit basic_verbs(bootstrap& boot, const verbs_options& chosen = {}, Wait policy = {},
                        memory_hook on_memory = {})
@@ -55,8 +56,9 @@ class basic_verbs : public detail::registered::connected_transport<detail::rdma:
             std::move(on_memory)} {}
 
  private:
-  /// Sleeping on a completion channel and waking takes four system calls where a futex takes one.
-  /// So other ranks are given their turn more often before. Measured with 4 ranks on 2 cores.
+  /// Returns thresholds with more yields before a wait sleeps, because sleeping on a completion
+  /// channel and waking takes four system calls, where a futex takes one. Measured with 4 ranks on
+  /// 2 cores.
   static constexpr wait_thresholds sleeping_later(wait_thresholds thresholds) noexcept {
     thresholds.yields *= 8;
     return thresholds;

@@ -24,12 +24,12 @@
 
 namespace peerbus::detail {
 
-/// A notice to the processes that a running group takes in: where they and the members meet, and
-/// which slots all of them have.
+/// A notice to the processes that a running group admits. It names the place where they and the
+/// members meet, and the slots of all of them.
 struct admission_notice {
   offered_place place;
-  /// The slots, in the order in which the ranks meet: first that of the member which offers the
-  /// place.
+  /// The slots, in the order in which the ranks meet. The first is the slot of the member that
+  /// offers the place.
   std::vector<rank_id> slots;
 
   /// Encodes the notice. Wire form: the number of slots and the slots, 4 bytes each in the byte
@@ -47,7 +47,7 @@ struct admission_notice {
   }
 
   /// Decodes a notice.
-  /// Throws: `error` system if `bytes` are none.
+  /// Throws: `error` system if `bytes` are no notice.
   [[nodiscard]] static admission_notice decode(std::span<const std::byte> bytes) {
     std::uint32_t count = 0;
     if (bytes.size() >= sizeof count) std::memcpy(&count, bytes.data(), sizeof count);

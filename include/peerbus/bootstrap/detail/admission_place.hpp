@@ -13,16 +13,16 @@
 
 namespace peerbus::detail {
 
-/// Returns the settings of the place where processes call that join a group of `settings.job`: the
-/// same but for another job, so that the ranks of another start do not meet there.
+/// Returns the settings of the place that processes call to join the group of `settings`. They
+/// differ only in the job, so that ranks of another start do not meet there.
 template <class Settings>
 [[nodiscard]] Settings settings_to_join(Settings settings) {
   settings.job += "/running";
   return settings;
 }
 
-/// The way in which processes come to a running group: they call a member at one place, and meet
-/// all members at another place, which that member offers for this once. `admission` and
+/// The way in which processes come to a running group. They call a member at one place. Then they
+/// meet all members at another place, which that member offers for this once. `admission` and
 /// `join_running` do the rest, which is the same for all kinds of places.
 class admission_place {
  public:
@@ -31,14 +31,14 @@ class admission_place {
   admission_place& operator=(const admission_place&) = delete;
   virtual ~admission_place() = default;
 
-  /// Returns the place where processes call that want to join. They make one connection each.
+  /// Returns the place that processes call to join. Each makes one connection.
   [[nodiscard]] virtual rendezvous_place& calls() = 0;
-  /// Offers a place to meet, for a member.
+  /// Offers a place to meet. Called by a member.
   /// Throws: `error` system.
   [[nodiscard]] virtual offered_place offer() const = 0;
-  /// Collective: makes the bootstrap of `count` ranks that meet at `place`, of which the caller is
-  /// `member`, and the one that offered the place is the first. `awaited` tells how they end on
-  /// their way.
+  /// Collective: makes the bootstrap of `count` ranks that meet at `place`, in which the caller is
+  /// `member`. The first rank is the one that offered the place. `awaited` reports the ranks that
+  /// end on their way.
   /// Throws: `error` as the constructor of the bootstrap.
   [[nodiscard]] virtual std::unique_ptr<bootstrap> meet(const offered_place& place, rank_id member,
                                                         std::size_t count,

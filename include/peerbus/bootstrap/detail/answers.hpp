@@ -17,16 +17,16 @@
 
 namespace peerbus::detail {
 
-/// Sends the reason why a caller at a rendezvous place is refused. It fits, because almost nothing
-/// was sent before.
+/// Sends to `caller` the reason for which it is refused. The socket has room for it, because almost
+/// nothing was sent before.
 inline void refuse(connection& caller, const failure& why) {
   const auto bytes = encode_failure(why);
   frame_writer writer{bytes, {}};
   (void)writer.step(caller);
 }
 
-/// The answer to callers at a rendezvous place that have become ranks of the group: `body` and
-/// `files`, which outlive it.
+/// The answer to callers at a rendezvous place that have become ranks of the group. It holds
+/// references to `body` and `files`, which must outlive it.
 class welcome {
  public:
   welcome(std::span<const std::byte> body, std::span<const int> files) : files_{files} {
@@ -36,8 +36,8 @@ class welcome {
     bytes_ = encode_frame(header, {}, body);
   }
 
-  /// Sends it. The death of the caller meanwhile is noticed in the first collective.
-  /// Throws: `error` system, also if the caller has not taken it by `patience`.
+  /// Sends the answer to `caller`. If the caller dies meanwhile, the first collective notices it.
+  /// Throws: `error` system, also if the caller has not taken the answer by `patience`.
   void send(connection& caller, deadline patience) const {
     frame_writer writer{bytes_, files_};
     for (;;) {

@@ -16,12 +16,13 @@
 
 namespace peerbus::detail {
 
-/// The connections on which bytes of other ranks may arrive. Each is reported until all that came
-/// has been read. Empty until the first is added.
+/// The connections on which bytes of other ranks may arrive. A connection is reported until its
+/// bytes are read. Empty until a connection is added.
 class arrivals {
  public:
   [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(watched_); }
 
+  /// Adds the connection of `peer`, which is `socket`.
   /// Throws: `error` system.
   void add(rank_id peer, int socket) {
     if (!watched_) watched_ = unique_fd::above_standard(::epoll_create1(EPOLL_CLOEXEC));
@@ -35,8 +36,8 @@ class arrivals {
     (void)::epoll_ctl(watched_.get(), EPOLL_CTL_DEL, socket, nullptr);
   }
 
-  /// Calls `hear` with each rank of which bytes have come. At most `most` are watched: the kernel
-  /// names those that are ready in turn, so none is missed though others speak without end.
+  /// Calls `hear` with each rank whose bytes have arrived. `most` is the largest number of
+  /// connections. The kernel reports ready ones in rotation, so that busy ranks hide no other.
   template <class F>
   void for_each(std::size_t most, F hear) const noexcept {
     std::array<epoll_event, 16> events;
@@ -48,7 +49,7 @@ class arrivals {
     }
   }
 
-  /// Waits until bytes have come, for at most `patience`.
+  /// Waits until bytes have arrived, but no longer than `patience`.
   void wait(std::chrono::milliseconds patience) const noexcept {
     pollfd entry{watched_.get(), POLLIN, 0};
     (void)::poll(&entry, 1, static_cast<int>(patience.count()));

@@ -14,19 +14,20 @@
 
 namespace peerbus::detail {
 
-/// The ranks of a rendezvous, as others see them while they are on their way to it. In a rendezvous
-/// of ranks that nothing connects yet there is nothing to see.
+/// The ranks of a rendezvous, as others see them on their way to it. If nothing connects the ranks
+/// yet, their ends cannot be seen.
 class awaited_members {
  public:
   /// The time that members have to come after rank 0 of the parent has ended.
   static constexpr std::chrono::seconds most_time_unseen{10};
 
   awaited_members() = default;
-  /// The members of a subgroup, as their parent sees them. `in_parent` are the members' numbers in
+  /// Makes the members of a subgroup, as their parent sees them. `in_parent` has their numbers in
   /// the parent, in the order of their numbers in the subgroup.
   ///
-  /// Rank 0 of the parent passes on who has ended. Once it has ended itself, a member may end
-  /// unseen. All members are on their way by then, so they are awaited for a limited time only.
+  /// Rank 0 of the parent reports the ranks that have ended. Once rank 0 has ended itself, a member
+  /// may end unseen. All members are on their way by then, so they are only awaited for a limited
+  /// time.
   awaited_members(std::shared_ptr<const membership> parent, std::vector<rank_id> in_parent,
                   deadline::clock::duration time_unseen = most_time_unseen)
       : has_ended_{[parent = std::move(parent), ranks = std::move(in_parent), time_unseen,
@@ -36,14 +37,14 @@ class awaited_members {
           if (!unseen_until) unseen_until = deadline::after(time_unseen);
           return unseen_until->expired();
         }} {}
-  /// Members of whom `has_ended(member)` tells whether they have ended.
+  /// Makes members of a rendezvous for which `has_ended(member)` returns whether `member` has
+  /// ended.
   explicit awaited_members(std::function<bool(rank_id member)> has_ended)
       : has_ended_{std::move(has_ended)} {}
 
-  /// Returns whether the end of a member on its way is seen.
+  /// Returns whether it can be seen that a member ends on its way.
   [[nodiscard]] bool are_watched() const noexcept { return static_cast<bool>(has_ended_); }
-  /// Returns whether `member`, a number in the rendezvous, has ended, or must be taken to have
-  /// ended.
+  /// Returns whether `member`, a number in the rendezvous, has ended or must be taken as ended.
   /// Cost: at most two system calls.
   [[nodiscard]] bool has_ended(rank_id member) { return are_watched() && has_ended_(member); }
 

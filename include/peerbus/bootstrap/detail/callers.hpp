@@ -37,7 +37,7 @@ class callers {
     hello greeting;
   };
 
-  /// Admits up to `most` callers at a time. If more call, the oldest is disconnected.
+  /// Makes a list of at most `most` callers of `place`. If more call, the oldest is disconnected.
   callers(rendezvous_place& place, std::size_t most) : place_{place}, most_{most} {}
 
   /// Appends one entry for poll(2) per caller.
@@ -46,14 +46,15 @@ class callers {
   }
   [[nodiscard]] std::size_t size() const noexcept { return callers_.size(); }
 
-  /// Returns the time at which the oldest caller must be complete.
+  /// Returns the deadline of the hello of the oldest caller.
   [[nodiscard]] deadline next_end() const noexcept {
     return callers_.empty() ? deadline::never() : callers_.front().until;
   }
 
   /// Receives from the callers that are readable. `entries` are the polled entries of
   /// `append_entries`. Disconnects callers whose time is over and callers that are no ranks of the
-  /// group. Returns the callers whose hello is complete.
+  /// group.
+  /// Returns: the callers whose hello is complete.
   [[nodiscard]] std::vector<member> hear_all(std::span<const pollfd> entries) {
     std::vector<member> members;
     std::deque<caller> still;
@@ -75,7 +76,7 @@ class callers {
     return members;
   }
 
-  /// Accepts up to 64 callers that wait at `listener`. The number is bounded so that a crowd of
+  /// Accepts up to 64 callers that wait at `listener`. The number is bounded, so that many
   /// strangers cannot keep rank 0 from its deadline.
   /// Throws: `error` system.
   void accept_some(const unique_fd& listener) {
@@ -111,7 +112,7 @@ class callers {
   }
 
   /// Returns text such as "; 3 callers had another secret; 5 callers were no ranks", to be appended
-  /// to the names of the missing ranks. It also names a lack of descriptors or memory.
+  /// to the names of the missing ranks. The text also names a lack of descriptors or memory.
   [[nodiscard]] std::string describe_strangers() const {
     std::string text;
     if (other_secrets_ != 0)
@@ -152,7 +153,8 @@ class callers {
     ++strangers_;
   }
 
-  /// Advances the handshake and the hello of a caller. Returns `done` once the hello is complete.
+  /// Advances the handshake and the hello of a caller.
+  /// Returns: `done` once the hello is complete.
   [[nodiscard]] static handshake hear(caller& speaker) noexcept {
     if (!speaker.has_shaken_hands) {
       if (const auto how = speaker.link.shake_hands(); how != handshake::done) return how;
@@ -175,7 +177,7 @@ class callers {
   std::size_t strangers_ = 0;
   std::size_t other_secrets_ = 0;
   std::size_t other_jobs_ = 0;
-  int shortage_ = 0;  ///< the errno for which callers were hung up on, if any were
+  int shortage_ = 0;  ///< the errno because of which callers were disconnected, or 0
 };
 
 }  // namespace peerbus::detail

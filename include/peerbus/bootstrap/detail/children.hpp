@@ -28,15 +28,18 @@
 
 namespace peerbus::detail {
 
-/// The child processes of a group, held by their parent. The destructor kills those that still run,
-/// and reaps all. Only these processes are waited for, because the program may have other children.
+/// The child processes of a group, held by their parent. The destructor kills the processes that
+/// still run, and reaps all. It waits for these processes only, because the program may have other
+/// children.
 class children {
  public:
-  /// A status that a rank leaves in memory, plus this. 0 stands for none.
+  /// The number that a rank adds to the status that it leaves in memory. 0 means that it has left
+  /// none.
   static constexpr std::uint32_t status_left = 0x100;
 
-  /// Takes the words in which the ranks announce their states, and those in which they leave their
-  /// exit statuses, one of each for each later child.
+  /// Makes an empty list. `states` has the words in which the ranks announce their states.
+  /// `statuses` has the words in which they leave their exit statuses. Both have one word for each
+  /// later child.
   children(membership::state_word* states, const membership::state_word* statuses)
       : states_{states}, statuses_{statuses} {}
   children(const children&) = delete;
@@ -54,12 +57,12 @@ class children {
     all_[rank.index()].handle = open_pidfd(pid);
   }
 
-  /// Drops all processes. For use in a child: the processes are not its children, and their handles
-  /// are not its own.
+  /// Drops all processes. For use in a child, because the processes are not its children and the
+  /// handles are not its own.
   void forget() noexcept { all_.clear(); }
 
-  /// Waits for all processes. After the first one that did not end normally, the others have
-  /// `grace` to end or to go on without it, and are then killed.
+  /// Waits for all processes. After the first process that did not end normally, the others have
+  /// `grace` to end or to go on without it. Those that do neither are killed.
   /// Returns: the greatest exit status. A process that was killed counts as 128 + signal.
   int wait(std::chrono::milliseconds grace) {
     auto until = deadline::never();
@@ -96,9 +99,9 @@ class children {
 
  private:
   struct child {
-    pid_t pid = 0;  ///< 0 before it started and after it was reaped
+    pid_t pid = 0;  ///< 0 before the process has started and after it was reaped
     unique_fd handle;
-    bool is_abnormal = false;  ///< it has ended otherwise than a rank that leaves
+    bool is_abnormal = false;  ///< whether the process has ended otherwise than a rank that leaves
   };
 
   [[nodiscard]] std::vector<rank_id> running_ranks() const {
@@ -109,7 +112,7 @@ class children {
   }
   [[nodiscard]] std::size_t running() const { return running_ranks().size(); }
 
-  /// Returns whether the ranks that run have excluded all that did not end normally.
+  /// Returns whether the ranks that run have excluded all ranks that did not end normally.
   [[nodiscard]] bool others_went_on() const noexcept {
     for (std::size_t i = 0; i < all_.size(); ++i) {
       // order: relaxed; the word guards no data.
@@ -119,7 +122,8 @@ class children {
     return true;
   }
 
-  /// Kills by pid, which is safe because a pid is not reused before its process is reaped.
+  /// Kills all running processes by pid. This is safe because a pid is not reused before its
+  /// process is reaped.
   void kill_running() noexcept {
     for (const child& process : all_)
       if (process.pid > 0) ::kill(process.pid, SIGKILL);

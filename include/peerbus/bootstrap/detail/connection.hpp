@@ -34,7 +34,7 @@ class cipher_layer {
   cipher_layer& operator=(const cipher_layer&) = delete;
   virtual ~cipher_layer() = default;
 
-  /// The functions have the contracts of their namesakes in `connection`.
+  /// Contracts as the functions of the same names in `connection`.
   virtual handshake shake_hands(int socket) noexcept = 0;
   virtual ssize_t receive(int socket, std::span<std::byte> target) noexcept = 0;
   virtual ssize_t send(int socket, std::span<const std::byte> bytes) noexcept = 0;
@@ -77,15 +77,16 @@ class connection {
   /// Returns whether the connection is committed to bytes that `send` has not reported as sent.
   [[nodiscard]] bool is_mid_send() const noexcept { return layer_ && layer_->is_mid_send(); }
 
-  /// Returns whether the other end has closed a connection on which nothing is expected.
+  /// Returns whether the other end has closed the connection. Only for a connection on which no
+  /// bytes are expected.
   [[nodiscard]] bool has_ended() const noexcept {
     std::byte first{};
     const ssize_t got = ::recv(get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
     return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
   }
 
-  /// Lets the end of this object be a reset: the other end sees that the connection failed, and not
-  /// that this process has ended.
+  /// Makes the socket send a reset when it is closed. The other end then sees that the connection
+  /// failed, and not that this process has ended.
   void reset_at_close() noexcept {
     const linger at_once{.l_onoff = 1, .l_linger = 0};
     (void)::setsockopt(get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);

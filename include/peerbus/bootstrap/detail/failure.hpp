@@ -19,21 +19,22 @@
 
 namespace peerbus::detail {
 
-/// The reason for which a collective of the bootstrap failed, before it becomes an exception. It
-/// travels between ranks, so that all of them throw the same error.
+/// The reason for which a collective of the bootstrap failed, before it becomes an exception. It is
+/// sent between ranks, so that all of them throw the same error.
 struct failure {
   errc code;
   std::string text;
 };
 
-/// Throws `why` as an `error`. Records in `members` if this rank only follows a rank that is gone.
+/// Throws `why` as an `error`. If it is `peer_dead`, first records in `members` that this rank
+/// follows another.
 [[noreturn]] inline void throw_failure(const failure& why, const membership& members) {
   if (why.code == errc::peer_dead) members.note_peer_dead();
   throw error{why.code, why.text};
 }
 
-/// Refuses a collective in a child that the rank forked: what it sends would be taken for the
-/// rank's.
+/// Refuses a collective in a child that the rank forked, because its messages would be taken for
+/// messages of the rank.
 /// Throws: `error` invalid_argument.
 inline void refuse_child(const membership& members, std::string_view doing) {
   if (members.is_here()) return;
@@ -42,8 +43,7 @@ inline void refuse_child(const membership& members, std::string_view doing) {
                      "; expected a call of the rank itself, or of a group that the child made")};
 }
 
-/// Makes a `timed_out` failure that names the ranks which did not come, and what they were last
-/// seen doing.
+/// Makes a `timed_out` failure that names the ranks which did not come, and their latest waits.
 inline failure missing_ranks(std::string_view doing, const std::vector<rank_id>& missing,
                              const membership& members, deadline::clock::duration span) {
   std::string text = concat("allgather for '", doing, "': ", describe_ranks(missing), " of ",
@@ -54,7 +54,7 @@ inline failure missing_ranks(std::string_view doing, const std::vector<rank_id>&
   return {errc::timed_out, std::move(text)};
 }
 
-/// Makes a `timed_out` failure for ranks of which none can go on: all wait for another one.
+/// Makes a `timed_out` failure for ranks that wait for each other, so that none of them can go on.
 inline failure all_wait(std::string_view doing, const std::vector<rank_id>& missing,
                         std::size_t size) {
   return {errc::timed_out, concat("allgather for '", doing, "': ", describe_ranks(missing), " of ",

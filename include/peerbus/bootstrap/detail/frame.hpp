@@ -22,11 +22,11 @@
 
 namespace peerbus::detail {
 
-/// The kinds of frames, which are the messages between rank 0 and another rank over a stream
+/// The kinds of frames. Frames are the messages between rank 0 and another rank over a stream
 /// socket. A frame is a header, `text_bytes` of text and `body_bytes` of bytes. Over Unix sockets
 /// one byte follows for each batch of up to 253 descriptors (the kernel's limit for a message),
-/// with the batch attached to it. Numbers have the host's byte order: both ends are on one host, or
-/// have compared their byte orders when they met.
+/// with the batch attached to it. Numbers have the host's byte order, because both ends are on one
+/// host, or have compared their byte orders when they met.
 enum class frame_kind : std::uint32_t {
   give = 1,     ///< to rank 0: a rank's contribution, with its purpose as text
   result = 2,   ///< from rank 0: the contributions of all ranks
@@ -57,7 +57,7 @@ struct frame {
 inline constexpr std::size_t most_text_bytes = std::size_t{1} << 16;
 inline constexpr std::size_t fds_per_message = 253;
 
-/// Encodes a frame without its file descriptors. Text beyond the limit is cut.
+/// Encodes a frame without its file descriptors. Text beyond the limit is cut off.
 inline std::vector<std::byte> encode_frame(frame_header header, std::string_view text,
                                            std::span<const std::byte> body) {
   text = text.substr(0, most_text_bytes);
@@ -80,8 +80,8 @@ class frame_reader {
   frame_reader(std::uint64_t most_body_bytes, std::uint32_t most_fds)
       : most_body_bytes_{most_body_bytes}, most_fds_{most_fds} {}
 
-  /// Reads as many bytes as `source` has, up to the end of the frame. Descriptors are taken only
-  /// from connections without a cipher.
+  /// Reads the bytes that `source` has, up to the end of the frame. Takes descriptors only from
+  /// connections without a cipher.
   [[nodiscard]] status step(connection& source) {
     for (;;) {
       if (const auto progress = enter_stage(); progress != status::more) return progress;
@@ -97,10 +97,10 @@ class frame_reader {
     }
   }
 
-  /// Returns whether a frame has been begun but not finished.
+  /// Returns whether the reader has read a part of a frame.
   [[nodiscard]] bool amid() const noexcept { return stage_ != stage::header || filled_ != 0; }
 
-  /// Returns the frame after `step` has returned `done`, and prepares for the next frame.
+  /// Returns the frame, and prepares for the next frame. Requires that `step` has returned `done`.
   [[nodiscard]] frame take() {
     stage_ = stage::header;
     filled_ = 0;
@@ -213,17 +213,17 @@ class frame_reader {
 };
 
 /// Writes one frame piece by piece, without blocking. The bytes and the descriptors belong to the
-/// caller and must stay until `done`. Several writers can share one buffer.
+/// caller and must stay valid until `done`. Several writers can share one buffer.
 class frame_writer {
  public:
-  /// The result of a step. `throttled`: too many descriptors of this user are in flight
-  /// (ETOOMANYREFS, for all users except root). The number falls as the receivers read.
+  /// The result of a step. `throttled` means that too many descriptors of this user are in flight
+  /// (ETOOMANYREFS, for all users except root). Their number falls when the receivers read.
   enum class status { more, done, closed, throttled, failed };
 
   frame_writer(std::span<const std::byte> bytes, std::span<const int> fds)
       : bytes_{bytes}, fds_{fds} {}
 
-  /// Writes as much as the socket takes. After `failed`, errno has the reason.
+  /// Writes as many bytes as the socket takes. After `failed`, errno has the reason.
   [[nodiscard]] status step(connection& destination) noexcept {
     while (sent_ < bytes_.size() || sent_fds_ < fds_.size()) {
       const ssize_t put = send_some(destination);
@@ -238,7 +238,7 @@ class frame_writer {
     return status::done;
   }
 
-  /// Returns whether the frame has been begun but not finished.
+  /// Returns whether the writer has written a part of the frame.
   [[nodiscard]] bool amid() const noexcept {
     return is_mid_send_ || (sent_ != 0 && (sent_ < bytes_.size() || sent_fds_ < fds_.size()));
   }

@@ -22,7 +22,7 @@ struct gathered_entry {
   std::uint64_t has_fd;
 };
 
-/// The limit of the bytes that rank 0 holds and sends for one allgather.
+/// The largest number of bytes that rank 0 holds and sends for one allgather.
 inline constexpr std::size_t most_gathered_bytes = std::size_t{1} << 30;
 
 /// Encodes the contributions of all ranks, without their descriptors, as the body of a `result`
@@ -43,8 +43,8 @@ inline std::vector<std::byte> encode_gathered(const std::vector<bootstrap::contr
   return body;
 }
 
-/// Decodes a `result` frame into `given`, the contributions of `size` ranks. Returns false if the
-/// frame is not consistent with `size` or in itself.
+/// Decodes a `result` frame into `given`, the contributions of `size` ranks.
+/// Returns: false if the frame is not consistent with `size` or in itself.
 [[nodiscard]] inline bool decode_gathered(frame&& result, std::size_t size,
                                           std::vector<bootstrap::contribution>& given) {
   const std::size_t table = size * sizeof(gathered_entry);

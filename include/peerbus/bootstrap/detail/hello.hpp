@@ -28,7 +28,7 @@ struct hello {
   build_version version;
   std::uint32_t rank = 0;
   std::uint32_t size = 0;
-  /// The number of the connection among those of its rank.
+  /// The number of this connection among the connections of its rank.
   std::uint32_t channel = 0;
   /// A random number that is the same in all hellos of one process.
   process_id process{};

@@ -17,23 +17,23 @@
 
 namespace peerbus::detail {
 
-/// The identity of a host, as far as it matters for a rendezvous and for sharing. Ranks with equal
-/// identities are near each other: they can meet at an abstract Unix socket and pass descriptors
-/// there.
+/// The identity of a host for a rendezvous and for sharing. Ranks with equal identities are near
+/// each other: they can meet at an abstract Unix socket and pass descriptors there.
 struct host_identity {
-  /// Ranks with an equal `kernel` share cores, even if they are in different containers. It is the
-  /// name that the settings give the host, with a last byte of 1, or else the kernel's boot id, or
-  /// else the host's name if /proc cannot be read.
+  /// The identity of the kernel. Ranks with an equal `kernel` share cores, even if they are in
+  /// different containers. It is the name that the settings give the host, with a last byte of 1.
+  /// Without such a name it is the kernel's boot id, or the host's name if /proc cannot be read.
   std::array<std::byte, 64> kernel{};
   /// The network namespace, to which the names of abstract sockets belong. Zero if unknown.
   std::uint64_t network_device = 0;
   std::uint64_t network = 0;
-  /// Ranks of different users do not pass descriptors to each other.
+  /// The effective user. Only ranks of one user pass descriptors to each other.
   std::uint64_t user = ::geteuid();
 
   static constexpr std::size_t most_name_bytes = 63;
 
-  /// Identifies this host. `name` is empty or has up to `most_name_bytes`.
+  /// Identifies this host. `name` is the name that the settings give it, up to `most_name_bytes`
+  /// bytes, or empty.
   explicit host_identity(std::string_view name) noexcept {
     struct stat found{};
     if (::stat("/proc/self/ns/net", &found) == 0) {
@@ -53,8 +53,7 @@ struct host_identity {
     (void)::gethostname(reinterpret_cast<char*>(kernel.data()), most_name_bytes);
   }
 
-  /// Returns by what users know the host of which this is the identity: the name that its settings
-  /// give it. Empty if it has a boot id alone.
+  /// Returns the name that the settings give the host. Empty if they give none.
   [[nodiscard]] std::string_view name() const noexcept {
     if (kernel.back() == std::byte{0}) return {};
     const auto* const first = reinterpret_cast<const char*>(kernel.data());

@@ -13,15 +13,16 @@
 
 namespace peerbus::detail {
 
-/// By what users know the hosts of a group whose ranks met over TCP, for observers: the name that a
-/// host was given, or else the address by which the lowest of its ranks that has one met ranks of
-/// other hosts. So each host has one text, also if it has several addresses.
+/// The names of the hosts of a group whose ranks met over TCP, for observers. A host's name is the
+/// one that its settings give it. Without one, it is the address by which the lowest rank of the
+/// host that has an address met ranks of other hosts. So each host has one text, even if it has
+/// several addresses.
 class host_names {
  public:
   explicit host_names(std::size_t ranks) : of_ranks_(ranks) {}
 
   /// Adds a rank with its host and its address for other hosts, which may be empty. Lower ranks
-  /// come first.
+  /// must be added first.
   void add(rank_id rank, const host_identity& host, std::string_view address) {
     std::string& name = names_.try_emplace(host.kernel, host.name()).first->second;
     if (name.empty()) name = address;
@@ -35,7 +36,8 @@ class host_names {
   }
 
  private:
-  std::map<decltype(host_identity::kernel), std::string> names_;  ///< by host; none of them moves
+  std::map<decltype(host_identity::kernel), std::string> names_;  ///< by host; the strings never
+                                                                  ///< move
   std::vector<const std::string*> of_ranks_;
 };
 

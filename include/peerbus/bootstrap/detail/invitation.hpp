@@ -38,12 +38,13 @@ inline std::string name_of_host() {
   return name.data();
 }
 
-/// The text that something else, such as MPI, carries from rank 0 to the other ranks, so that they
+/// The text that another system, such as MPI, carries from rank 0 to the other ranks, so that they
 /// can meet.
 struct invitation {
   static constexpr std::string_view format = "peerbus invitation 1";
   static constexpr std::string_view refusal = "peerbus refusal 1";
-  static constexpr std::size_t secret_digits = 32;  ///< as `draw_digits` draws
+  static constexpr std::size_t secret_digits = 32;  ///< the number of digits that `draw_digits`
+                                                    ///< returns
 
   offered_place place;
   bool is_one_host = false;
@@ -69,14 +70,14 @@ struct invitation {
     return concat(format, "\n", is_one_host ? "host" : "network", "\n", place.address, "\n",
                   place.port, "\n", secret, "\n", job);
   }
-  /// Encodes the reason for which rank 0 cannot invite.
+  /// Encodes an error of rank 0, which then cannot invite.
   [[nodiscard]] static std::string refuse(const error& why) {
     return concat(refusal, "\n", static_cast<int>(why.code()), "\n", why.text());
   }
 
   /// Decodes an invitation.
-  /// Throws: `error` with the reason if rank 0 refused; mismatch if the text is of another build;
-  /// system if it was cut off or changed.
+  /// Throws: `error` with the reason if rank 0 refused; mismatch if the text comes from another
+  /// build; system if it was cut off or changed.
   static invitation decode(std::string_view text) {
     bool is_whole = true;
     const auto take_line = [&] {

@@ -21,11 +21,11 @@ struct launch_ancestor {
   role is;
 };
 
-/// Returns the nearest ancestor of this process which shows that the launcher's `variables` are not
-/// meant for this process: it started with the same values, and it is a rank or such a shell. A
-/// wrapper between the launcher and this process is neither. A rank is known by its memory: each
-/// bootstrap of processes that a launcher started maps a file whose name begins with peerbus. What
-/// cannot be read in /proc is no sign.
+/// Returns the nearest ancestor which shows that the launcher's `variables` are not meant for this
+/// process: an ancestor that started with the same values and is a rank or a shell. A wrapper
+/// between the launcher and this process is neither. A rank is recognised by its memory: each
+/// bootstrap of processes that a launcher started maps a file whose name begins with peerbus. An
+/// ancestor that cannot be read in /proc is ignored.
 /// Cost: reads three files per ancestor that has the variables.
 std::optional<launch_ancestor> find_launch_ancestor(std::span<const char* const> variables);
 

@@ -16,14 +16,15 @@
 
 namespace peerbus::detail {
 
-/// The variables by which one launcher gives a process its place. Null if it has no such variable.
+/// The variables by which one launcher gives a process its place. A member is null if the launcher
+/// has no such variable.
 struct launcher_names {
   const char* rank;
   const char* size;
   const char* local_rank;
   const char* local_size;
   const char* job;
-  /// The variable without which the others are not meant for this process, or null.
+  /// The variable without which the other variables are not meant for this process, or null.
   const char* required;
 };
 
@@ -42,11 +43,11 @@ inline std::optional<std::string_view> variable(const char* name) {
   return value == nullptr ? std::nullopt : std::optional<std::string_view>{value};
 }
 
-/// The variable in which a user names the variable to read the rank from.
+/// The variable by which a user names the variable from which the rank is read.
 inline constexpr const char* rank_choice = "PEERBUS_RANK_VARIABLE";
 
 /// Returns whether Slurm's variables are those of an interactive shell, which has the number of
-/// tasks of its allocation but is a single process. Such a shell is a step of its own: it has one
+/// tasks of its allocation but is a single process. Such a shell is a step of its own. It has one
 /// of the ids that Slurm keeps for steps without tasks (`slurm.h`), or one task instead of all.
 inline bool is_shell_of_slurm() {
   constexpr std::uint32_t first_kept_id = 0xffff'fff0;
@@ -65,8 +66,8 @@ inline bool has_variables_of(const launcher_names& names) {
   return names.required == nullptr || (variable(names.required) && !is_shell_of_slurm());
 }
 
-/// Returns the launcher that the user has chosen, or else the first in the order of `launchers`
-/// whose variables this process has. Null if there is none.
+/// Returns the launcher that the user has chosen. If there is none, returns the first of
+/// `launchers` whose variables this process has, or null.
 inline const launcher_names* find_launcher() {
   const auto chosen = variable(rank_choice);
   for (const launcher_names& names : launchers)
@@ -74,10 +75,9 @@ inline const launcher_names* find_launcher() {
   return nullptr;
 }
 
-/// Returns the process from which this one has inherited the launcher's variables without being a
-/// rank itself, if there is one and the user has not said which variable to believe. A shell is one
-/// for a group of one rank alone, since `mpirun -n 2 xterm` has the user start each rank in a
-/// shell.
+/// Returns the ancestor that owns the launcher's variables, if this process has inherited them
+/// without being a rank itself. Empty if the user has chosen a variable. A shell only counts for a
+/// group of one rank, because with `mpirun -n 2 xterm` the user starts each rank in a shell.
 inline std::optional<launch_ancestor> find_owner_of(const launcher_names& names) {
   if (variable(rank_choice)) return std::nullopt;
   const char* const place[] = {names.rank, names.size};
@@ -100,7 +100,7 @@ inline std::size_t parse_variable(const char* name, std::string_view text, std::
   return value;
 }
 
-/// Returns the number in a variable that must be set because the variable `beside` is.
+/// Returns the number in a variable that must be set if the variable `beside` is set.
 /// Throws: `error` invalid_argument.
 inline std::size_t required_variable(const char* name, std::size_t least, std::size_t most,
                                      std::string_view meaning, const char* beside) {
@@ -112,8 +112,8 @@ inline std::size_t required_variable(const char* name, std::size_t least, std::s
   return parse_variable(name, *text, least, most, meaning);
 }
 
-/// Returns the text that names the variable by which the launcher reports other hosts for some of
-/// the `size` ranks. Empty if it reports none.
+/// Returns text that names the variable by which the launcher reports that some of the `size` ranks
+/// are on other hosts. Empty if it reports none.
 inline std::string sign_of_other_hosts(const launcher_names& names, std::size_t size) {
   const auto here = variable(names.local_size);
   if (here && parse_variable(names.local_size, *here, 1, most_ranks, "a number of ranks") != size)
@@ -124,9 +124,9 @@ inline std::string sign_of_other_hosts(const launcher_names& names, std::size_t 
   return {};
 }
 
-/// Returns the job of this process: `PEERBUS_JOB` if it is set, else the id that the launcher gives
-/// to all ranks. Steps of a Slurm job run at the same time, and a job that Slurm starts again keeps
-/// its id, so the number of the step and of the start are added.
+/// Returns the job of this process: `PEERBUS_JOB` if it is set, otherwise the id that the launcher
+/// gives to all ranks. The number of the step and of the start are added for Slurm, because steps
+/// of a job run at the same time, and a job that is started again keeps its id.
 inline std::string read_job(const launcher_names& names) {
   if (const auto own = variable("PEERBUS_JOB")) return std::string{*own};
   std::string job{variable(names.job).value_or("")};
@@ -136,9 +136,9 @@ inline std::string read_job(const launcher_names& names) {
   return job;
 }
 
-/// Returns the text that names the variables by which another launcher gives this process another
-/// place than `used` does, which are `rank` and `size`. Empty if there are none, or if it is known
-/// which launcher started this process last.
+/// Returns text that names the variables by which another launcher than `used` gives this process
+/// another place than `rank` of `size`. Empty if there are none, or if it is known which launcher
+/// started this process last.
 inline std::string sign_of_another_place(const launcher_names& used, std::size_t rank,
                                          std::size_t size) {
   const bool by_anyone = &used == launchers;  // Scripts set RANK and WORLD_SIZE as well.

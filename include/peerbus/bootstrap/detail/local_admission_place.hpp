@@ -15,10 +15,10 @@
 
 namespace peerbus::detail {
 
-/// The Unix sockets by which processes come to a running group of their host.
+/// The Unix sockets at which processes call and meet to join a running group of their host.
 class local_admission_place final : public admission_place {
  public:
-  /// The address, the port and the job of `settings` name the place where processes call.
+  /// Makes the place. Address, port and job of `settings` name the socket that processes call.
   explicit local_admission_place(launch_settings settings)
       : calls_{settings_to_join(std::move(settings))} {}
 

@@ -17,7 +17,8 @@
 
 namespace peerbus::detail {
 
-/// Describes which ranks of `group` have ended. Waits until one has, for `slowest_exit` at most.
+/// Describes which ranks of `group` have ended. First waits until one has, but no longer than
+/// `slowest_exit`.
 inline std::string await_missing(const membership& group) {
   const auto until = deadline::after(slowest_exit);
   std::string gone = group.describe_missing();
@@ -28,10 +29,10 @@ inline std::string await_missing(const membership& group) {
   return gone;
 }
 
-/// Returns the bootstrap that `meet` makes of `ranks` of `parent`. An error of `meet` numbers the
-/// ranks of the subgroup from 0. It is thrown again with their numbers in the parent at its
-/// beginning. If a rank is gone, those of the parent that have ended are named at its end, because
-/// a member may have given up as one died that is not in the subgroup.
+/// Returns the bootstrap that `meet` makes of `ranks` of `parent`.
+/// Throws: the errors of `meet`, which number the ranks of the subgroup from 0. The numbers in the
+/// parent are put before the text. If a rank is gone, the ranks of the parent that have ended are
+/// named behind it, because a member may have given up when a rank outside the subgroup died.
 template <class Meet>
 [[nodiscard]] std::unique_ptr<bootstrap> meet_as_subgroup(const std::vector<rank_id>& ranks,
                                                           const membership& parent, Meet meet) {

@@ -10,7 +10,7 @@
 
 namespace peerbus::detail {
 
-/// A position in a message, from which numbers and bytes are read or written in order. Numbers have
+/// A position in a message at which numbers and bytes are read or written in order. Numbers have
 /// the most significant byte first. The caller makes sure that the message is long enough.
 template <class Byte>
 class message_cursor {

@@ -27,9 +27,9 @@ struct met_ranks {
                       const awaited_members& members = {});
 };
 
-/// Collective: makes the bootstrap of `count` processes of this host that meet at the place `name`,
-/// which no other group has, and of which the caller is `member`. If `members` tell that one of
-/// them has ended before it came, the call fails at once.
+/// Collective: makes the bootstrap of `count` processes of this host, in which the caller is
+/// `member`. They meet at the place `name`, which no other group may have. If `members` reports
+/// that a rank has ended before it came, the call fails at once.
 /// Throws: `error` as the constructor of `environment_bootstrap`.
 std::unique_ptr<bootstrap> join_on_this_host(std::string name, rank_id member, std::size_t count,
                                              deadline until, const awaited_members& members);

@@ -28,14 +28,14 @@ inline void require_mpi(int code, std::string_view doing) {
   throw error{errc::system, concat("MPI failed at ", doing, ": ", text.data())};
 }
 
-/// Whether MPI has sessions. Open MPI 5 has them although it says that it is MPI 3.1.
+/// True if MPI has sessions. Open MPI 5 has them although it says that it is MPI 3.1.
 #if MPI_VERSION >= 4 || defined(MPI_ERR_SESSION)
 inline constexpr bool has_mpi_sessions = true;
 #else
 inline constexpr bool has_mpi_sessions = false;
 #endif
 
-/// A communicator whose errors are returned for as long as this object lives.
+/// A communicator that returns its errors to the caller while this object lives.
 class mpi_group {
  public:
   /// Checks that MPI is running and that `group` can be used.
@@ -72,7 +72,7 @@ class mpi_group {
   [[nodiscard]] std::size_t rank() const { return ask(::MPI_Comm_rank, "asking for the rank"); }
   [[nodiscard]] std::size_t size() const { return ask(::MPI_Comm_size, "asking for the size"); }
 
-  /// Collective: gives `bytes` of each rank, equally many on all ranks, to all ranks.
+  /// Collective: gives `bytes` of each rank to all ranks. All ranks give the same number of bytes.
   [[nodiscard]] std::vector<std::byte> allgather(std::vector<std::byte> bytes,
                                                  deadline until) const {
     struct memory {

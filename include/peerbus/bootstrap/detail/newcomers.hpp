@@ -27,15 +27,17 @@
 
 namespace peerbus::detail {
 
-/// The processes that wait to join a running group, as the member hears them which listens. Each
-/// wants a slot of the group and has a connection to the member. Threads: one.
+/// The processes that wait to join a running group, seen by the member that listens. Each wants a
+/// slot of the group and has a connection to this member.
+/// Threads: one.
 class newcomers {
  public:
-  /// Those that call at `place`, which outlives this, to join a group of `slots` slots.
+  /// Makes an empty list of processes that call at `place` to join a group of `slots` slots.
+  /// `place` must outlive this object.
   newcomers(rendezvous_place& place, std::size_t slots)
       : place_{place}, slots_{slots}, callers_{place, slots + 64} {}
 
-  /// Listens, if this process does not yet.
+  /// Begins to listen, if this process does not listen yet.
   /// Throws: `error` system, also if another process listens there.
   void open() {
     if (!listeners_.empty()) return;
@@ -45,7 +47,8 @@ class newcomers {
                                        ", expected a port or job of this group's own")};
   }
 
-  /// Makes room for another group's member to listen. Processes that wait call again.
+  /// Stops listening, so that another member can listen. Processes that wait are disconnected and
+  /// call again.
   void close() noexcept {
     // A child by fork may hold copies.
     for (const unique_fd& listener : listeners_) ::shutdown(listener.get(), SHUT_RDWR);
@@ -54,14 +57,14 @@ class newcomers {
     waiting_.clear();
   }
 
-  /// Hears which processes have come and gone. Refuses those that cannot join, also as a rank that
-  /// runs has their slot: [slots].
+  /// Takes in processes that have come, and drops those that have gone. Refuses those that cannot
+  /// join, for example because a rank that runs has their slot. `is_taken`: [slots].
   void hear(const std::vector<bool>& is_taken) {
     // A hello is often there as soon as its sender is accepted.
     if (hear_once(is_taken)) (void)hear_once(is_taken);
   }
 
-  /// Returns whether a process waits for a slot, of those that are `vacant`: [slots].
+  /// Returns for each slot whether it is `vacant`, [slots], and a process waits for it.
   [[nodiscard]] std::vector<bool> waiting(const std::vector<bool>& vacant) const {
     std::vector<bool> found(slots_);
     for (const caller& each : waiting_)
@@ -69,8 +72,8 @@ class newcomers {
     return found;
   }
 
-  /// Takes those that wait for the slots in `joining`, and have been found by `waiting` since the
-  /// latest `hear`. The others keep waiting.
+  /// Takes the processes that wait for the slots in `joining`. `waiting` must have found them since
+  /// the latest `hear`. The others keep waiting.
   /// Returns: their connections, in the order of their slots.
   [[nodiscard]] std::vector<connection> take(const std::vector<bool>& joining) {
     std::vector<connection> taken;
@@ -93,7 +96,8 @@ class newcomers {
     return found == waiting_.end() ? nullptr : &*found;
   }
 
-  /// Does as `hear`. Returns whether it has accepted a connection.
+  /// Does one round of `hear`.
+  /// Returns: whether a connection was accepted.
   bool hear_once(const std::vector<bool>& is_taken) {
     std::vector<pollfd> entries;
     entries.reserve(listeners_.size() + callers_.size() + waiting_.size());
@@ -123,8 +127,8 @@ class newcomers {
       waiting_.push_back({rank_id{heard.greeting.rank}, std::move(heard.link)});
   }
 
-  /// Returns the reason to refuse a process that wants to join, or an empty text. A process that
-  /// was started again may come before the group has gone on without its predecessor.
+  /// Returns the reason to refuse a process that wants to join, or an empty text. If a process was
+  /// started again, it may come before the group has gone on without its predecessor.
   [[nodiscard]] std::string objection_to(const callers::member& heard,
                                          const std::vector<bool>& is_taken) {
     const hello& greeting = heard.greeting;

@@ -16,40 +16,40 @@
 
 namespace peerbus::detail {
 
-/// The news that a rank tells others: one queue of bytes for all of them, of which each connection
-/// has taken a part. What all have taken is forgotten.
+/// The news that a rank tells others: one queue of bytes for all connections. Each connection has
+/// taken a part of it. The part that all have taken is forgotten.
 class news_outbox {
  public:
   explicit news_outbox(std::size_t rank_count) : sent_(rank_count, takes_nothing) { reserve(0); }
 
-  /// Sends `peer` what is told from now on.
+  /// Adds the receiver `peer`, which gets the news that are told from now on.
   void add(std::size_t peer) noexcept { sent_[peer] = told_.size(); }
-  /// Sends `peer` nothing more.
+  /// Removes the receiver `peer`, which gets no more news.
   void drop(std::size_t peer) noexcept { sent_[peer] = takes_nothing; }
 
-  /// Tells the state of a rank: at most one for each rank, as there is room for that.
+  /// Tells the state of a rank. There is room for one state of each rank.
   void note(std::uint32_t subject, std::uint32_t state) noexcept {
     const auto head = news::encode_head(subject, state);
     told_.insert(told_.end(), head.begin(), head.end());
     is_behind_ = true;
   }
   /// Tells a message.
-  /// Throws: std::bad_alloc, and tells nothing then.
+  /// Throws: std::bad_alloc; nothing is told then.
   void append(std::uint32_t channel, std::span<const std::byte> message) {
     reserve(news::head_bytes + message.size());
     note(channel, news::is_message | static_cast<std::uint32_t>(message.size()));
     told_.insert(told_.end(), message.begin(), message.end());
   }
 
-  /// Returns whether there may be something to send.
+  /// Returns whether there may be bytes to send.
   [[nodiscard]] bool is_behind() const noexcept { return is_behind_; }
-  /// Returns whether more waits for `peer` than for one that ever reads.
+  /// Returns whether more bytes wait for `peer` than for a rank that still reads.
   [[nodiscard]] bool has_too_much_for(std::size_t peer) const noexcept {
     return waiting_for(peer) > most_waiting;
   }
 
-  /// Sends as much as the connection takes.
-  /// Returns: 0, or the errno of a failure, after which `peer` is sent nothing more.
+  /// Sends as many bytes as the connection takes.
+  /// Returns: 0, or the errno of a failure. After a failure, nothing more is sent to `peer`.
   [[nodiscard]] int send(std::size_t peer, connection& to) noexcept {
     while (waiting_for(peer) != 0) {
       const ssize_t put = to.send(std::span{told_}.subspan(sent_[peer]));
@@ -65,7 +65,8 @@ class news_outbox {
     return 0;
   }
 
-  /// Forgets what all have taken, once it is half of the queue, so that each byte moves once.
+  /// Forgets the bytes that all receivers have taken, once they are half of the queue, so that each
+  /// byte moves once.
   void forget_sent() noexcept {
     std::size_t least = told_.size();
     for (const std::size_t sent : sent_) least = std::min(least, sent);
@@ -79,22 +80,22 @@ class news_outbox {
  private:
   static constexpr std::size_t takes_nothing = std::numeric_limits<std::size_t>::max();
 
-  /// The most bytes that wait for a rank that reads: far more than the last words about hundreds of
-  /// ranks that end at once.
+  /// The largest number of bytes that wait for a rank that reads. It is far more than the last
+  /// words about hundreds of ranks that end at once.
   static constexpr std::size_t most_waiting = std::size_t{64} << 20U;
 
   [[nodiscard]] std::size_t waiting_for(std::size_t peer) const noexcept {
     return sent_[peer] == takes_nothing ? 0 : told_.size() - sent_[peer];
   }
 
-  /// Makes room for `bytes`, and for the state of each rank, which `note` adds without allocating.
+  /// Makes room for `bytes`, and for the state of each rank, so that `note` need not allocate.
   void reserve(std::size_t bytes) {
     const std::size_t least = told_.size() + bytes + news::head_bytes * sent_.size();
     if (least > told_.capacity()) told_.reserve(std::max(least, 2 * told_.capacity()));
   }
 
   std::vector<std::byte> told_;
-  std::vector<std::size_t> sent_;  ///< by rank, the number of bytes of `told_` that it has taken
+  std::vector<std::size_t> sent_;  ///< by rank: the number of bytes of `told_` that it has taken
   bool is_behind_ = false;
 };
 

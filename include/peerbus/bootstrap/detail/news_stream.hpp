@@ -14,11 +14,11 @@
 
 namespace peerbus::detail {
 
-/// A piece of news, which one rank tells another about ranks: two numbers of 4 bytes, and the bytes
-/// of a message if it is one.
+/// A piece of news that one rank sends to another: two numbers of 4 bytes and, if it is a message,
+/// the bytes of the message.
 struct news {
   static constexpr std::size_t head_bytes = 8;
-  /// In the second number of a message, beside its length.
+  /// The bit that marks a message. It is in the second number, beside the length.
   static constexpr std::uint32_t is_message = std::uint32_t{1} << 31U;
 
   std::uint32_t subject = 0;  ///< a rank, or the channel of a message
@@ -42,19 +42,19 @@ class news_stream {
  public:
   enum class status { more, piece, malformed };
 
-  /// Allows messages from now on. Before, they are malformed.
+  /// Allows messages from now on. Before this call, messages are malformed news.
   void allow_messages() {
     takes_messages_ = true;
     buffer_.resize(news::head_bytes + bulletin::most_bytes);
   }
 
-  /// Returns where the next bytes go. Not empty after `next` has returned `more`.
+  /// Returns the memory for the next bytes. Not empty after `next` has returned `more`.
   [[nodiscard]] std::span<std::byte> room() noexcept { return std::span{buffer_}.subspan(filled_); }
-  /// Says that `count` bytes have come to `room()`.
+  /// Adds `count` bytes that were written to `room()`.
   void add(std::size_t count) noexcept { filled_ += count; }
 
-  /// Takes the next piece into `piece`, whose message is valid until the next call. Returns `more`
-  /// if the piece is not whole yet.
+  /// Moves the next piece into `piece`, whose message is valid until the next call.
+  /// Returns: `more` if the piece is not complete yet.
   [[nodiscard]] status next(news& piece) noexcept {
     const std::span<const std::byte> rest = std::span{buffer_}.first(filled_).subspan(taken_);
     if (rest.size() < news::head_bytes) return need_more();
@@ -76,7 +76,7 @@ class news_stream {
   }
 
  private:
-  /// Moves what is left to the front, so that there is room for the rest of it.
+  /// Moves the remaining bytes to the front, so that there is room for the rest of the piece.
   status need_more() noexcept {
     if (taken_ != 0) std::memmove(buffer_.data(), buffer_.data() + taken_, filled_ - taken_);
     filled_ -= taken_;

@@ -25,8 +25,8 @@
 
 namespace peerbus::detail {
 
-/// The place at which ranks meet, offered by the first of them: an address and a port of the
-/// network, or the name of an abstract socket of one host.
+/// A place at which ranks meet, offered by the first of them: an address and a port of the network,
+/// or the name of an abstract socket of one host.
 struct offered_place {
   std::string address;
   std::uint16_t port = 0;
@@ -41,9 +41,9 @@ struct offered_place {
     return made;
   }
 
-  /// Makes a place with a free port of this host, which other ranks reach at `address`. A socket is
-  /// bound to the port and does not listen, so that the system does not give the port to other
-  /// processes. Another socket may still listen there if both have SO_REUSEADDR, as those of
+  /// Makes a place with a free port of this host, which other ranks reach at `address`. Binds a
+  /// socket to the port without listening, so that the system does not give the port to other
+  /// processes. Another socket may still listen there if both have SO_REUSEADDR, as the sockets of
   /// `listen_at` have.
   /// Throws: `error` system.
   static offered_place of_network(const std::string& address) {
@@ -73,7 +73,7 @@ struct offered_place {
     return bytes;
   }
   /// Decodes a place.
-  /// Throws: `error` system if `bytes` are too few.
+  /// Throws: `error` system if there are too few `bytes`.
   static offered_place decode(std::span<const std::byte> bytes) {
     offered_place read;
     if (bytes.size() <= sizeof read.port)
@@ -86,8 +86,9 @@ struct offered_place {
   }
 
   ///@{
-  /// Does as `encode` and `decode` for ranks that all give equally many bytes: `filled_bytes`, of
-  /// which those behind the address are zeros. Bytes behind these are not read.
+  /// Encodes and decodes as `encode` and `decode`, for ranks that must all give the same number of
+  /// bytes. That number is `filled_bytes`. Zeros follow the address. Bytes beyond `filled_bytes`
+  /// are not read.
   static constexpr std::size_t filled_bytes = 512;
   [[nodiscard]] std::vector<std::byte> encode_filled() const {
     std::vector<std::byte> bytes = encode();
@@ -118,7 +119,7 @@ inline std::string address_of_own_end(int socket) {
 
 /// Returns an address by which other ranks reach this host. `socket` is this rank's connection to
 /// rank 0, and the result is the address of its own end. If that is a loopback address, rank 0 is
-/// on this host, so other ranks reach this host as they reach rank 0.
+/// on this host, and the result is `settings.address`.
 inline std::string address_for_others(const tcp_settings& settings, int socket) {
   std::string own = address_of_own_end(socket);
   return own.empty() ? settings.address : own;

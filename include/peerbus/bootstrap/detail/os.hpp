@@ -64,7 +64,7 @@ inline std::string draw_digits() {
   return drawn;
 }
 
-/// Returns both ends of a Unix stream connection between rank 0 and `leaf`, in this order.
+/// Makes a Unix stream connection between rank 0 and `leaf`. Returns both ends, in this order.
 /// Throws: `error` system.
 inline std::pair<unique_fd, unique_fd> connected_pair(rank_id leaf) {
   int ends[2] = {-1, -1};
@@ -77,7 +77,7 @@ inline std::pair<unique_fd, unique_fd> connected_pair(rank_id leaf) {
   return made;
 }
 
-/// Returns a duplicate of `fd`, which is empty if `fd` is.
+/// Returns a duplicate of `fd`. If `fd` is empty, the duplicate is empty.
 /// Throws: `error` system.
 inline unique_fd duplicate(const unique_fd& fd) {
   if (!fd) return {};
@@ -86,9 +86,9 @@ inline unique_fd duplicate(const unique_fd& fd) {
   return copy;
 }
 
-/// Describes a limit of open files that leaves this process fewer than `needed` further
-/// descriptors. `newest` is a descriptor that was opened just now, so that about as many are open.
-/// Empty if there are enough.
+/// Describes the limit of open files if it leaves this process fewer than `needed` further
+/// descriptors, otherwise returns an empty string. `newest` was just opened: its number estimates
+/// the number of open ones.
 inline std::string describe_lack_of_descriptors(std::size_t needed, const unique_fd& newest) {
   rlimit limit{};
   const auto total = static_cast<rlim_t>(newest.get()) + 1 + needed;

@@ -47,8 +47,8 @@ class pmix_job {
   /// Throws: `error` system.
   [[nodiscard]] bool is_one_host() const { return number(PMIX_LOCAL_SIZE) == size_; }
 
-  /// Gives `text` of rank 0 to all ranks.
-  /// Throws: `error` invalid_argument if rank 0 has done so before with the same `key`; system.
+  /// Gives `text` of rank 0 to all ranks under `key`. Called by rank 0.
+  /// Throws: `error` invalid_argument if rank 0 has already used `key`; system.
   void publish(const std::string& key, std::string text) const {
     const auto of_this_process = PMIX_OPTIONAL;
     if (get(self_, key, of_this_process, true, PMIX_BOOL).code == PMIX_SUCCESS)

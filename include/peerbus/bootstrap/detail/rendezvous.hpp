@@ -15,7 +15,7 @@
 
 namespace peerbus::detail {
 
-/// The arguments of one rank for a rendezvous, in which `size` ranks find each other until a
+/// The arguments of one rank for a rendezvous, in which `size` ranks find each other before a
 /// deadline.
 struct rendezvous {
   std::size_t rank;
@@ -23,19 +23,20 @@ struct rendezvous {
   deadline until;
   /// The time from the start to the deadline, for messages.
   deadline::clock::duration span = until.remaining();
-  /// The ranks, if something tells how they end on their way.
+  /// The ranks on their way, if it can be seen which of them end.
   awaited_members members{};
-  /// Who listens at the place, for messages.
+  /// The name of the process that listens at the place, for messages.
   std::string_view host = "rank 0";
 
-  /// Returns how long a rank may sleep before it looks again which ranks are still on their way.
+  /// Returns the longest time that a rank sleeps before it checks again which ranks are on their
+  /// way.
   [[nodiscard]] std::chrono::milliseconds pause() const noexcept {
     return members.are_watched() ? poll_pause : std::chrono::milliseconds{1000};
   }
 };
 
-/// A place where ranks meet, such as a socket name or a port, and the rule which processes may
-/// connect. Rank 0 opens the place and the other ranks call. `rendezvous_host` and
+/// A place where ranks meet, such as a socket name or a port, with the rule for the processes that
+/// may connect. Rank 0 opens the place and the other ranks call. `rendezvous_host` and
 /// `rendezvous_joiner` do the rest, which is the same for all places.
 ///
 /// A connection that a function takes or returns has not completed its handshake.
@@ -60,7 +61,7 @@ class rendezvous_place {
   [[nodiscard]] virtual connection admit(unique_fd caller) = 0;
   /// Describes a caller. Null stands for the process that opened the place.
   [[nodiscard]] virtual std::string describe_caller(const connection* caller) const = 0;
-  /// Describes the addresses at which rank 0 listens. Empty if `describe()` says as much.
+  /// Describes the addresses at which rank 0 listens. Empty if `describe()` already names them.
   [[nodiscard]] virtual std::string describe_addresses() const { return {}; }
 
   /// Calls rank 0 once. Returns the connection, or an empty one with errno set if rank 0 does not
@@ -69,8 +70,8 @@ class rendezvous_place {
   [[nodiscard]] virtual connection call(deadline until) = 0;
   /// Describes why rank 0 may be out of reach, after `call` has set errno to `number`.
   [[nodiscard]] virtual std::string describe_silence(int number) const = 0;
-  /// Describes the difference between the secrets of rank 0 and this rank after a handshake ended
-  /// as `how`.
+  /// Describes the difference between the secrets of rank 0 and this rank. `how` is the result of
+  /// the handshake.
   [[nodiscard]] virtual std::string describe_secrets(handshake /*how*/) const { return {}; }
 };
 

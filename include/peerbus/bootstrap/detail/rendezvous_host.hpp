@@ -29,7 +29,7 @@
 
 namespace peerbus::detail {
 
-/// Rank 0's part of a rendezvous: it listens at the place until all other ranks have come.
+/// The part of rank 0 in a rendezvous. It listens at the place until all other ranks have come.
 class rendezvous_host {
  public:
   /// Opens the place, which must outlive this object.
@@ -51,7 +51,7 @@ class rendezvous_host {
   ~rendezvous_host() = default;
 
   /// Waits for all ranks and sends `files` to each of them. If rank 0 itself has failed with
-  /// `own_failure`, tells it to the ranks that come and throws it.
+  /// `own_failure`, sends it to the ranks that come, and throws it.
   /// Returns: the connections by rank and channel; those of rank 0 are empty.
   /// Throws: `error` timed_out, mismatch, peer_dead, system. The ranks that came get the same
   /// error.
@@ -88,9 +88,9 @@ class rendezvous_host {
   };
 
   /// Sends a hello to the process that already listens at the place. There is such a process if two
-  /// were started as rank 0, or if two groups meet at one place. It and the ranks that it has
-  /// gathered learn of the conflict by the hello. If it goes away instead of answering, the place
-  /// becomes free.
+  /// processes were started as rank 0, or if two groups meet at one place. By the hello, that
+  /// process and the ranks that it has gathered learn of the conflict. If it goes away instead of
+  /// answering, the place becomes free.
   void challenge_other_host() const {
     try {
       const auto soon = deadline::after(std::chrono::milliseconds{100});
@@ -168,6 +168,7 @@ class rendezvous_host {
   }
 
   /// Frees the seat of a rank that is gone.
+  /// Returns: the failure that names the rank.
   failure unseat(rank_id peer) {
     seat& left = seats_[peer.index()];
     if (left.is_complete()) --complete_;

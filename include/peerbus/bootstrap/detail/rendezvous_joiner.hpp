@@ -30,22 +30,22 @@
 
 namespace peerbus::detail {
 
-/// The connections and files that a non-zero rank holds after the rendezvous.
+/// The connections, files and bytes that a non-zero rank holds after the rendezvous.
 struct joined {
-  std::vector<connection> connections;  ///< to rank 0, by channel
-  std::vector<unique_fd> files;         ///< from rank 0
-  std::vector<std::byte> body;          ///< from rank 0, with the files
+  std::vector<connection> connections;  ///< connections to rank 0, by channel
+  std::vector<unique_fd> files;         ///< the files that rank 0 sent
+  std::vector<std::byte> body;          ///< the bytes that rank 0 sent with the files
 };
 
-/// A non-zero rank's part of a rendezvous: it calls rank 0 until all ranks have come. Until the
-/// handshake is done, it does not trust the process that answers, just as rank 0 does not trust its
+/// The part of a non-zero rank in a rendezvous. It calls rank 0 until all ranks have come. Until
+/// the handshake is done, it does not trust the process that answers, and rank 0 does not trust its
 /// callers.
 class rendezvous_joiner {
  public:
-  /// The most bytes that come with the files.
+  /// The largest number of bytes that come with the files.
   static constexpr std::size_t most_body_bytes = std::size_t{1} << 18;
 
-  /// Prepares the hello, in which `process` tells this process from others. The place must outlive
+  /// Prepares the hello. `process` tells this process from others in it. The place must outlive
   /// this object.
   rendezvous_joiner(rendezvous_place& place, const rendezvous& ours,
                     const hello::process_id& process = hello::make_process_id())
@@ -88,14 +88,14 @@ class rendezvous_joiner {
   }
 
  private:
-  /// A connection to rank 0 in the making: not made yet, made, or with its hello sent.
+  /// A connection to rank 0 in one of three states: not made, made, or with its hello sent.
   struct attempt {
     connection link;
     bool has_greeted = false;
   };
 
-  /// Calls rank 0, also again after rank 0 has hung up: with too many callers, rank 0 may hang up
-  /// before it has read this rank's hello. If rank 0 has died instead, the call is refused.
+  /// Calls rank 0. Calls again after rank 0 has disconnected, which it may do before it has read
+  /// this rank's hello if it has too many callers. If rank 0 has died instead, the call is refused.
   void call(attempt& current) {
     // Until the first connection ends, rank 0 may still send there the reason for hanging up on
     // another connection.
@@ -199,8 +199,8 @@ class rendezvous_joiner {
     }
   }
 
-  /// Returns a deadline one second after the common one. Rank 0 gives up at the common deadline and
-  /// then sends the names of the missing ranks.
+  /// Returns a deadline one second after the common one, because rank 0 gives up at the common
+  /// deadline and then sends the names of the missing ranks.
   [[nodiscard]] deadline patience() const noexcept {
     return postponed(ours_.until, std::chrono::seconds{1});
   }
@@ -229,9 +229,9 @@ class rendezvous_joiner {
   rendezvous ours_;
   hello greeting_;
   std::vector<attempt> attempts_;
-  bool was_there_ = false;      ///< a process has hung up on this rank
-  bool was_ours_ = false;       ///< it had shown that it was rank 0 of this job
-  bool was_other_job_ = false;  ///< a process of another job has answered
+  bool was_there_ = false;      ///< whether a process has disconnected this rank
+  bool was_ours_ = false;       ///< whether that process had shown that it was rank 0 of this job
+  bool was_other_job_ = false;  ///< whether a process of another job has answered
   std::chrono::milliseconds pause_{1};
 };
 

@@ -7,10 +7,11 @@
 
 namespace peerbus::detail {
 
-/// Tells `listeners` of `event` while it does `work(event)`, which sets what is known at the end
-/// only. Returns the result of `work`. An exception of `work` is the fault of the event. A begin or
-/// an end that is set already stays.
-/// Cost: a clock read for a begin or an end that is not set, and that of the listeners.
+/// Calls `work(event)` and tells `listeners` when `event` begins and ends. `work` may only set
+/// members that are known at the end. An exception of `work` becomes the fault of the event. A
+/// begin or an end that is already set stays.
+/// Returns: the result of `work`.
+/// Cost: a clock read for a begin or an end that is not set, and the cost of the listeners.
 template <class Work>
 auto reported(const event_listeners& listeners, operation_event event, Work&& work) {
   if (event.begun == 0) event.begun = operation_event::now();

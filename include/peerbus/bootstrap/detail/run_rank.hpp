@@ -29,8 +29,8 @@ inline void print_exception(rank_id rank, std::string_view what) noexcept {
                what.data());
 }
 
-/// Returns the exit status for `returned`. A process can only end with 0 to 255, and a value that
-/// does not fit must not become 0.
+/// Returns the exit status for `returned`. A process can only end with 0 to 255, and another value
+/// must not become 0.
 constexpr int exit_status(int returned) noexcept {
   return returned < 0 || returned > 255 ? 255 : returned;
 }
@@ -58,17 +58,18 @@ rank_end call_reporting(rank_id rank, F&& f) noexcept {
   return {1, state};
 }
 
-/// Runs `body` as a rank and announces how it ended. Returns the exit status, 1 if `body` threw.
+/// Runs `body` as a rank and announces how it ended.
+/// Returns: the exit status, 1 if `body` threw.
 inline int run_rank(rank_body body, bootstrap& boot) noexcept {
   const rank_end end = call_reporting(boot.rank(), [&] { return exit_status(body(boot)); });
   boot.members()->announce(end.state);
   return end.status;
 }
 
-/// The most ranks that a call of this process starts.
+/// The largest number of ranks that one call starts in this process.
 inline constexpr std::size_t most_started_ranks = 65535;
 
-/// Names the limits on the processes and threads of a user, for messages.
+/// The names of the limits on the processes and threads of a user, for messages.
 inline constexpr std::string_view limits_of_processes =
     " (see `ulimit -u`, and pids.max of the cgroup)";
 

@@ -11,8 +11,8 @@
 
 namespace peerbus::detail {
 
-/// The connections of one rank. Rank 0 has one to each other rank (`star_root`), and each other
-/// rank has one to rank 0 (`star_leaf`).
+/// The connections of one rank. Rank 0 has a connection to each other rank (`star_root`). Each
+/// other rank has a connection to rank 0 (`star_leaf`).
 class star {
  public:
   star() = default;
@@ -20,7 +20,7 @@ class star {
   star& operator=(const star&) = delete;
   virtual ~star() = default;
 
-  /// Contract as `bootstrap::allgather`. `idle` advances while the call waits.
+  /// Does as `bootstrap::allgather`. Advances `idle` while the call waits.
   virtual std::vector<bootstrap::contribution> allgather(bootstrap::contribution own_part,
                                                          deadline until, std::string_view doing,
                                                          const membership& members,

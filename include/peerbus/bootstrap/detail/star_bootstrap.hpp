@@ -17,7 +17,7 @@ namespace peerbus::detail {
 class star;
 class state_page;
 
-/// A rank that is a process and has a connection to rank 0, or as rank 0 to all other ranks.
+/// A rank that is a process. Rank 0 has a connection to each other rank, which has one to rank 0.
 class star_bootstrap : public bootstrap {
  public:
   star_bootstrap(const star_bootstrap&) = delete;
@@ -38,8 +38,8 @@ class star_bootstrap : public bootstrap {
   star_bootstrap(rank_id rank, std::size_t size, const state_page& states,
                  std::unique_ptr<star> connections);
 
-  /// Collective: exchanges pidfds, by which ranks see each other's death at once, and the usable
-  /// cores.
+  /// Collective: exchanges the usable cores, and pidfds by which ranks see each other's death at
+  /// once.
   /// Throws: `error` as `allgather`.
   void meet(const state_page& states, deadline until);
 

@@ -29,8 +29,8 @@
 
 namespace peerbus::detail {
 
-/// The time that a sender waits before it tries again if too many descriptors are in flight. No
-/// event reports when there are fewer.
+/// The time for which a sender waits before it tries again, if too many descriptors are in flight.
+/// No event reports that their number has fallen.
 inline constexpr std::chrono::milliseconds throttle_pause{1};
 
 /// The payload that the connections of a star can carry. Descriptors need Unix sockets.
@@ -49,7 +49,7 @@ inline std::vector<std::byte> encode_failure(const failure& why) {
   return encode_frame(header, why.text, {});
 }
 
-/// A non-zero rank's end of a star: one connection to rank 0.
+/// The end of a star at a non-zero rank: one connection to rank 0.
 class star_leaf final : public star {
  public:
   using contribution = bootstrap::contribution;
@@ -104,9 +104,9 @@ class star_leaf final : public star {
     return give_up(malformed(doing), false);
   }
 
-  /// Sends the contribution and receives the answer of rank 0. Returns nothing once the answer has
-  /// arrived, else the failure. Reads while it sends, because rank 0 may refuse before it has read
-  /// everything.
+  /// Sends the contribution and receives the answer of rank 0. Reads while it sends, because rank 0
+  /// may refuse before it has read everything.
+  /// Returns: the failure, or nothing if the answer has arrived.
   std::optional<failure> exchange(frame_writer& writer, frame_reader& reader, deadline until,
                                   std::string_view doing, const membership& members,
                                   idle_work& idle) {
@@ -152,8 +152,9 @@ class star_leaf final : public star {
     }
   }
 
-  /// Reports the failure to rank 0, and through it to all ranks, and closes the connection. In the
-  /// middle of a frame it only closes the connection. Returns `why`.
+  /// Reports the failure to rank 0, which reports it to all ranks, and closes the connection. In
+  /// the middle of a frame, only closes the connection.
+  /// Returns: `why`.
   failure give_up(failure why, bool amid_frame) {
     if (!amid_frame) {
       const auto bytes = encode_failure(why);

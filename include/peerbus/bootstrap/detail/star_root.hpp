@@ -31,8 +31,8 @@
 
 namespace peerbus::detail {
 
-/// Rank 0's end of a star: a connection to each other rank. It never blocks on one of them, so that
-/// it sees the death of any other rank at once.
+/// The end of a star at rank 0: a connection to each other rank. It never blocks on one of them, so
+/// that it sees the death of any other rank at once.
 class star_root final : public star {
  public:
   using contribution = bootstrap::contribution;
@@ -81,7 +81,8 @@ class star_root final : public star {
     }
   }
 
-  /// Receives the contributions of all other ranks.
+  /// Receives the contributions of all other ranks into `given`.
+  /// Returns: the failure, if there is one.
   std::optional<failure> collect(std::vector<contribution>& given, deadline until,
                                  std::string_view doing, const membership& members,
                                  idle_work& idle) {
@@ -138,8 +139,8 @@ class star_root final : public star {
     return std::nullopt;
   }
 
-  /// Returns the failure of a rank that has contributed and has given up since. Rank 0 may come so
-  /// late that the other ranks have timed out. It must not succeed alone.
+  /// Returns the failure of a rank that has contributed and then given up. If rank 0 comes so late
+  /// that the other ranks have timed out, it must not succeed alone.
   std::optional<failure> taken_back(std::vector<seat>& seats) {
     for (const rank_id peer : all_ranks{leaves_.size()}) {
       if (!leaves_[peer.index()]) continue;
@@ -169,7 +170,7 @@ class star_root final : public star {
   }
 
   /// Sends the result to all other ranks. If a rank dies meanwhile, the other ranks still get the
-  /// result, because it has contributed. They learn of the death when they next wait.
+  /// result, because that rank has contributed. They learn of the death when they next wait.
   std::optional<failure> distribute(const std::vector<contribution>& given, deadline until,
                                     std::string_view doing, idle_work& idle) {
     // A complete result is sent even if the deadline has just passed.

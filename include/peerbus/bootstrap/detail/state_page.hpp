@@ -27,22 +27,23 @@
 
 namespace peerbus::detail {
 
-/// The memory in which the ranks announce their states, one word each, and write what they do, one
-/// line each. That of ranks on several hosts also has the names of these. It is zeroed at first,
-/// has no name in the file system, and ends with the last process that maps it. Each process that
-/// maps a file to write keeps it open, because an `observed_group` finds the page among the open
-/// files of a rank.
+/// The memory in which ranks announce their states, one word each, and record their waits, one line
+/// each. If the ranks are on several hosts, it also has the names of the hosts. It is zeroed at
+/// first, has no name in the file system, and ends with the last process that maps it. Each process
+/// that maps a file to write keeps it open, because an `observed_group` finds the page among the
+/// open files of a rank.
 class state_page {
  public:
   ///@{
   /// The name of the page of ranks that a launcher started. `find_launch_ancestor` takes a process
-  /// that maps it for a rank.
+  /// that maps such a page for a rank.
   static constexpr const char* name_of_ranks = "peerbus-states";
-  /// The name of the page of ranks that a process starts by itself, and which that process maps.
+  /// The name of the page of ranks that a process starts by itself. That process also maps the
+  /// page.
   static constexpr const char* name_of_own_ranks = "states-of-peerbus";
   ///@}
 
-  /// Makes a page that child processes inherit and nobody else sees.
+  /// Makes a page that only child processes inherit and no other process sees.
   /// Throws: `error` system.
   explicit state_page(std::size_t rank_count)
       : state_page{header_of(rank_count), -1, PROT_READ | PROT_WRITE} {}
@@ -54,8 +55,8 @@ class state_page {
   }
 
   ///@{
-  /// Maps a file of `make_file`. An observer maps it with PROT_READ, and by the header that it has
-  /// found in the file.
+  /// Maps a file of `make_file`. An observer maps it with PROT_READ and with the header that it has
+  /// read from the file.
   /// Throws: `error` system.
   [[nodiscard]] static state_page open(const state_page_header& header, const unique_fd& file,
                                        int protection = PROT_READ | PROT_WRITE) {
@@ -71,8 +72,8 @@ class state_page {
   }
   ///@}
 
-  /// Makes a page with this name and a header. If the system refuses memory files, makes a page
-  /// without a name, which no `observed_group` finds.
+  /// Makes a page with the name `name` and a header. If the system refuses memory files, makes a
+  /// page without a name, which no `observed_group` finds.
   /// Throws: `error` system.
   [[nodiscard]] static state_page make_named(const char* name, const state_page_header& header) {
     try {
@@ -81,7 +82,7 @@ class state_page {
       return state_page{header, -1, PROT_READ | PROT_WRITE};
     }
   }
-  /// Makes a page of all ranks of a group, as the function above.
+  /// Makes a page of all ranks of a group. Otherwise as above.
   [[nodiscard]] static state_page make_named(const char* name, std::size_t ranks) {
     return make_named(name, header_of(ranks));
   }
@@ -99,18 +100,19 @@ class state_page {
   }
   [[nodiscard]] const std::shared_ptr<void>& memory() const noexcept { return memory_; }
 
-  /// Says which group the page belongs to, if its ranks do not share one page.
+  /// Sets the number of the group to which the page belongs. For ranks that do not share one page.
   void set_group(std::uint64_t group) const noexcept {
     placed<state_page_header>(static_cast<std::byte*>(memory_.get()))->group = group;
   }
 
-  /// Writes by what users know the host of a rank, if the page has hosts. What is longer is cut.
+  /// Writes the name of the host of a rank, if the page has hosts. A name that is too long is cut
+  /// off.
   void set_host(std::size_t rank, std::string_view name) const noexcept {
     if (rank < hosts_)
       std::memcpy(host_at(rank), name.data(), std::min(name.size(), host_bytes - 1));
   }
-  /// Returns what was written; empty if the page has no hosts. While the ranks meet, it may be
-  /// empty or cut off.
+  /// Returns the name of the host of a rank; empty if the page has no hosts. While the ranks meet,
+  /// the name may be empty or cut off.
   [[nodiscard]] std::string host(std::size_t rank) const {
     if (rank >= hosts_) return {};
     const char* const name = host_at(rank);
@@ -118,7 +120,7 @@ class state_page {
   }
 
  private:
-  /// Maps `file`, or memory without a file if it is -1.
+  /// Maps `file`, or memory without a file if `file` is -1.
   state_page(const state_page_header& header, int file, int protection)
       : ranks_{header.ranks}, hosts_{header.hosts} {
     const std::size_t bytes = bytes_for(header);

@@ -26,11 +26,11 @@
 namespace peerbus::detail {
 
 /// The TCP port at which a member of a running group listens for processes that join. A process
-/// that joins does not know which member that is, so it calls one address after the other. The
+/// that joins does not know which member listens, so it calls one address after the other. The
 /// hosts' names are resolved anew for each round, because hosts come and go.
 class tcp_calls_place final : public tcp_rendezvous_place {
  public:
-  /// `settings.address` is one host, or several with commas between them.
+  /// Makes the place. `settings.address` names one host, or several with commas between them.
   explicit tcp_calls_place(const tcp_settings& settings) : tcp_rendezvous_place{settings, {}} {}
 
   [[nodiscard]] std::size_t channels() const noexcept override { return 1; }
@@ -57,7 +57,7 @@ class tcp_calls_place final : public tcp_rendezvous_place {
   }
 
  private:
-  /// Finds the addresses of the hosts whose names mean something now.
+  /// Finds the addresses of the hosts whose names can be resolved now.
   void find_hosts() {
     next_ = 0;
     addresses_.clear();
@@ -77,16 +77,16 @@ class tcp_calls_place final : public tcp_rendezvous_place {
     }
   }
 
-  std::size_t next_ = 0;  ///< among `addresses_`
-  std::string unknown_;   ///< the reason why the latest name without an address has none
+  std::size_t next_ = 0;  ///< the index in `addresses_` of the next call
+  std::string unknown_;   ///< the reason for which the latest name without an address has none
 };
 
-/// The TCP ports by which processes come to a running group whose ranks are a mesh.
+/// The TCP ports at which processes call and meet to join a running group whose ranks are a mesh.
 class tcp_admission_place final : public admission_place {
  public:
-  /// The port and the job of `settings` name the place where processes call. `address` is where
-  /// other ranks reach this host, for a member; for a process that joins, the hosts where it looks
-  /// for the member that listens.
+  /// Makes the place. The port and the job of `settings` name the place that processes call. For a
+  /// member, `address` is an address by which other ranks reach this host. For a process that
+  /// joins, it names the hosts on which the member that listens may run.
   /// Throws: `error` system.
   explicit tcp_admission_place(const tcp_settings& settings)
       : settings_{settings}, calls_{settings_to_join(settings)} {
@@ -97,7 +97,7 @@ class tcp_admission_place final : public admission_place {
   [[nodiscard]] offered_place offer() const override {
     return offered_place::of_network(settings_.address);
   }
-  /// bootstrap/tcp.ipp has the body, which makes a `tcp_bootstrap`.
+  /// Makes a `tcp_bootstrap`. The body is in bootstrap/tcp.ipp.
   [[nodiscard]] inline std::unique_ptr<bootstrap> meet(const offered_place& place, rank_id member,
                                                        std::size_t count,
                                                        const awaited_members& awaited,

@@ -21,15 +21,15 @@
 
 namespace peerbus::detail {
 
-/// Describes what kind of file has `mode`, for messages.
+/// Returns words for the kind of file that has `mode`, for messages.
 inline std::string_view describe_kind(mode_t mode) noexcept {
   if (S_ISDIR(mode)) return "a folder";
   if (S_ISFIFO(mode)) return "a FIFO";
   return "a device or another special file";
 }
 
-/// Checks who may use a secret's file, by libpq's rule: only its owner, and if that is root, its
-/// group may read it.
+/// Checks by libpq's rule that the file of a secret is private. Only its owner may read it and, if
+/// root owns it, its group.
 /// Throws: `error` invalid_argument.
 inline void require_kept_secret(const std::string& path, const struct stat& found) {
   const mode_t wrong = found.st_mode & (found.st_uid == 0 ? 0137U : 0177U);
@@ -45,10 +45,10 @@ inline void require_kept_secret(const std::string& path, const struct stat& foun
 }
 
 /// Returns the content of the file without line ends at its end, which editors add and which are no
-/// part of the secret.
-/// Does not block: a FIFO that no process writes to would pass every deadline.
-/// Throws: `error` system, invalid_argument if it is no regular file, others may use it, or it has
-/// too many bytes or none.
+/// part of the secret. Does not block, because waiting for a FIFO that no process writes to would
+/// pass every deadline.
+/// Throws: `error` system; invalid_argument if it is no regular file, if others may use it, or if
+/// it is empty or too long.
 inline std::string read_secret_file(const std::string& path) {
   constexpr std::size_t most = 4096;
   const auto file =
@@ -96,9 +96,9 @@ inline std::string read_secret() {
   return std::string{text.value_or("")};
 }
 
-/// Returns the port at which rank 0 listens: `PEERBUS_PORT` if it is set, else `MASTER_PORT`.
-/// torchrun's own store often listens at `MASTER_PORT` for as long as the ranks run. In that case
-/// the result is the port next to it.
+/// Returns the port at which rank 0 listens: `PEERBUS_PORT` if it is set, otherwise `MASTER_PORT`.
+/// torchrun's own store often listens at `MASTER_PORT` while the ranks run. In that case the result
+/// is the port next to it.
 /// Throws: `error` invalid_argument.
 inline std::uint16_t choose_port(std::uint16_t master_port) {
   constexpr std::size_t most = 65535;

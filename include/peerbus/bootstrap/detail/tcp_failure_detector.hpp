@@ -31,29 +31,29 @@
 
 namespace peerbus::detail {
 
-/// The rank states of a group whose ranks share no memory. Each non-zero rank has a `watch`
-/// connection to rank 0. It sends its final state there. If its connection ends without that, it
-/// has died or is out of reach. Rank 0 passes all states on to the other ranks. Once ranks are
-/// connected as a mesh, each of them has such a connection to every other, which is then the only
-/// source of news about that one, and carries messages as well.
+/// The rank states of a group whose ranks share no memory. Each non-zero rank sends its final state
+/// on a `watch` connection to rank 0. If this ends without a state, the rank has died or is out of
+/// reach. Rank 0 passes all states on to the other ranks. In a mesh, each rank has such a
+/// connection to every other rank. Only this connection brings news about that rank, and it carries
+/// messages as well.
 ///
-/// All of this happens inside `look`, `tell` and `publish`. If rank 0 does not look for a while, it
-/// passes nothing on in that time, and after it has left it passes nothing on any more.
+/// All of this happens inside `look`, `tell` and `publish`. While rank 0 does not look, and after
+/// it has left, it passes nothing on.
 ///
 /// There is at most one piece of news of a state for each rank.
 ///
-/// In a mesh, only a connection that its other end has closed is that of a process which died. One
-/// that failed says nothing about the process, and its rank is lost. So is one that sends what is
-/// malformed or lets too much wait for it, and it learns by a reset that it has lost this rank too.
+/// In a mesh, only a connection that its other end has closed means that the process died. If a
+/// connection fails, the process may live, and its rank is lost. A rank that sends malformed news
+/// or for which too many bytes wait is lost too. A reset tells it that it has lost this rank.
 ///
 /// Cost of a poll: one system call if nothing has arrived. Otherwise the connection decrypts, and
-/// OpenSSL may allocate. This happens under a lock. A thread that looks does not wait for the lock,
-/// but a thread that tells does.
+/// OpenSSL may allocate. This happens under a lock, for which a thread that tells waits, and a
+/// thread that looks does not.
 class tcp_failure_detector final : public membership_source, public bulletin {
  public:
   using state_word = membership::state_word;
 
-  /// Takes the connections `links` by rank. An entry without a connection is empty.
+  /// Makes the detector of rank `me`. `links` are its connections by rank; some may be empty.
   /// Throws: `error` system.
   tcp_failure_detector(rank_id me, std::vector<connection> links)
       : me_{me},
@@ -66,9 +66,9 @@ class tcp_failure_detector final : public membership_source, public bulletin {
 
   tcp_failure_detector(const tcp_failure_detector&) = delete;
   tcp_failure_detector& operator=(const tcp_failure_detector&) = delete;
-  /// Waits up to 2 s until the connections take the last news, and up to 200 ms more until the
-  /// other ranks' hosts have acknowledged it, before the connections close. In a child by fork,
-  /// which shares them with its parent, only closes them.
+  /// Closes the connections. First waits up to 2 s until they take the last news, and up to 200 ms
+  /// more until the hosts of the other ranks have acknowledged it. In a child by fork, which shares
+  /// the connections with its parent, only closes them.
   ~tcp_failure_detector() override {
     if (!home_.is_here()) return;
     const auto taken_until = deadline::after(std::chrono::seconds{2});
@@ -104,8 +104,8 @@ class tcp_failure_detector final : public membership_source, public bulletin {
     pass_on();
   }
 
-  /// Connects this rank to the ranks of `more` too, by rank, so that it has a connection to each
-  /// rank that runs. They do the same at about the same time, and publish only once all have.
+  /// Adds the connections `more`, by rank, so that this rank has one to each rank that runs. The
+  /// other ranks do so at about the same time, and publish only once all have done so.
   /// Throws: `error` system.
   void become_mesh(std::vector<connection> more) {
     const std::lock_guard held{looking_};
@@ -153,11 +153,11 @@ class tcp_failure_detector final : public membership_source, public bulletin {
   struct link {
     connection socket;
     bool open = false;
-    int failure = 0;        ///< the errno of a failed send, which no read reports then
-    bool has_rest = false;  ///< more may have come than one look takes
+    int failure = 0;        ///< the errno of a failed send, which no read reports afterwards
+    bool has_rest = false;  ///< whether more bytes may have arrived than one look reads
     news_stream heard;
     std::size_t pieces = 0;
-    bool is_over = false;  ///< the rank has ended
+    bool is_over = false;  ///< whether the rank has ended
   };
 
   void watch(std::size_t peer, connection socket) {
@@ -174,7 +174,7 @@ class tcp_failure_detector final : public membership_source, public bulletin {
     watched_.for_each(links_.size(), [this](rank_id peer) { hear(peer); });
   }
 
-  /// Takes what has come from `peer`, or as much of it as a look may take.
+  /// Reads the bytes that have arrived from `peer`, up to the limit of one look.
   void hear(rank_id peer) noexcept {
     link& sender = links_[peer.index()];
     for (int reads = 0; sender.open; ++reads) {
@@ -219,10 +219,10 @@ class tcp_failure_detector final : public membership_source, public bulletin {
     }
   }
 
-  /// Returns the state that the end of a connection means, by an error or, if `number` is 0,
-  /// without one. A process that ends closes its connections. If a host goes away, they only time
-  /// out. The reset of a connection comes from a host whose process may live. Without a mesh it is
-  /// taken for the end of the process all the same, because nobody goes on without the lost there.
+  /// Returns the state that the end of a connection means. `number` is its errno, or 0 if it ended
+  /// without an error. A process that ends closes its connections. If a host goes away, they only
+  /// time out. A reset comes from a host whose process may live. Without a mesh it still counts as
+  /// the end of the process, because no rank goes on without a lost one there.
   [[nodiscard]] rank_state meaning_of(int number) const noexcept {
     const bool was_reset = number == ECONNRESET || number == EPIPE;
     return number == 0 || (was_reset && !is_mesh_) ? rank_state::died : rank_state::lost;
@@ -241,7 +241,7 @@ class tcp_failure_detector final : public membership_source, public bulletin {
     learn(peer, default_state);
   }
 
-  /// Stores the state of a rank, unless one is known. Rank 0 also notes it for the other ranks.
+  /// Stores the state of a rank, unless a state is known. Rank 0 also notes it for the other ranks.
   void learn(rank_id rank, rank_state state) noexcept {
     if (membership::announce(states_[rank.index()], state) && me_.index() == 0) note(rank, state);
     if (std::exchange(links_[rank.index()].is_over, true)) return;
@@ -256,8 +256,8 @@ class tcp_failure_detector final : public membership_source, public bulletin {
     }
   }
 
-  /// Makes all ranks lost to this one, and this one to them: without memory for messages, they
-  /// would wait for it.
+  /// Makes all ranks lost to this one, and this rank lost to them. Without memory for messages, the
+  /// others would wait for it.
   void give_up() noexcept {
     for (link& known : links_) known.is_over = true;
     for (std::size_t peer = 0; peer < links_.size(); ++peer)
@@ -268,7 +268,7 @@ class tcp_failure_detector final : public membership_source, public bulletin {
     told_.note(static_cast<std::uint32_t>(rank.index()), static_cast<std::uint32_t>(state));
   }
 
-  /// Sends as much of `told_` as the connections take.
+  /// Sends as many bytes of `told_` as the connections take.
   void pass_on() noexcept {
     if (!told_.is_behind()) return;
     for (std::size_t peer = 0; peer < links_.size(); ++peer) {
@@ -290,11 +290,11 @@ class tcp_failure_detector final : public membership_source, public bulletin {
   std::unique_ptr<state_word[]> states_;
   std::vector<link> links_;
   arrivals watched_;
-  yielding_lock looking_;        ///< guards all below, and `links_`
+  yielding_lock looking_;        ///< guards the members below, and `links_`
   std::vector<reader> readers_;  ///< by channel
   news_outbox told_;
   bool is_mesh_ = false;
-  bool has_rest_ = false;  ///< of any of the links
+  bool has_rest_ = false;  ///< whether any of the links has a rest
 };
 
 }  // namespace peerbus::detail

@@ -33,13 +33,13 @@
 
 namespace peerbus::detail {
 
-/// The connections that make a group a mesh: one between any two ranks but rank 0, to which all are
-/// connected already. Each rank opens a port of its own and calls the ranks below it, all at once.
-/// The ports are closed when the connections are made.
+/// The connections that make a group a mesh: one between any two ranks except rank 0, to which all
+/// ranks are already connected. Each rank opens a port of its own and calls the ranks below it, all
+/// at once. The ports are closed when the connections are made.
 class tcp_mesh {
  public:
-  /// Opens a port at which the ranks above this one call. `settings` have an address by which they
-  /// reach this host. Rank 0 opens none.
+  /// Opens a port that the ranks above this rank call. `settings` have an address by which they
+  /// reach this host. Rank 0 opens no port.
   /// Throws: `error` system.
   tcp_mesh(const tcp_settings& settings, deadline until)
       : rank_{settings.rank},
@@ -50,8 +50,8 @@ class tcp_mesh {
     if (settings.rank != 0) listeners_ = place_.open();
   }
 
-  /// Returns what the other ranks need to call this one, and a random number of which that of rank
-  /// 0 tells this mesh from others.
+  /// Returns the data by which the other ranks call this rank, with a random number. The random
+  /// number of rank 0 identifies the mesh.
   [[nodiscard]] std::vector<std::byte> offer() const {
     const auto id = hello::make_process_id();
     std::vector<std::byte> bytes{id.begin(), id.end()};
@@ -60,10 +60,10 @@ class tcp_mesh {
     return bytes;
   }
 
-  /// Makes the connections, with the `offers` of all ranks, by rank.
-  /// Returns: the connections, by rank; those to rank 0 and to itself are empty.
-  /// Throws: `error` peer_dead if one of `members` ends before, timed_out with the ranks that did
-  /// not come, system, also if one of `offers` is none.
+  /// Makes the connections. `offers` are the results of `offer` on all ranks, by rank.
+  /// Returns: the connections, by rank; the entries of rank 0 and of this rank are empty.
+  /// Throws: `error` peer_dead if one of `members` ends before; timed_out with the ranks that did
+  /// not come; system, also if an entry of `offers` is no offer.
   [[nodiscard]] std::vector<connection> connect(
       const std::vector<std::span<const std::byte>>& offers, const membership& members,
       deadline until) {
@@ -125,8 +125,8 @@ class tcp_mesh {
     return missing;
   }
 
-  /// Returns a rank that has ended: one of `missing`, or rank 0, which tells how the others end
-  /// while they meet.
+  /// Returns a rank that has ended: one of `missing`, or rank 0, which reports the ends of the
+  /// others while they meet.
   [[nodiscard]] static std::optional<rank_id> find_ended(const std::vector<rank_id>& missing,
                                                          const membership& members) {
     for (const rank_id peer : missing)
@@ -136,7 +136,8 @@ class tcp_mesh {
   }
 
   /// Calls the ranks below this one. A call to a host that does not answer takes a second for each
-  /// address, so the others wait after a call that fails, and callers are heard in between.
+  /// address. So after a call that fails, the remaining calls wait, and callers are heard in
+  /// between.
   void advance_all(std::vector<call>& calls, deadline until) {
     for (std::size_t i = 1; i < rank_; ++i) {
       const std::size_t peer = 1 + called_last_ % (rank_ - 1);
@@ -147,8 +148,8 @@ class tcp_mesh {
     }
   }
 
-  /// Calls a rank, shakes hands, greets and waits for its answer, as far as that goes. Whoever is
-  /// hung up on calls again.
+  /// Calls a rank, shakes hands, greets and waits for its answer, as far as that is possible now.
+  /// Calls again if the other end has disconnected.
   void advance(call& current, std::size_t peer, deadline until) {
     if (!current.link) current = {current.addresses, place_.call_at(current.addresses, until)};
     if (!current.link) return;
@@ -178,7 +179,8 @@ class tcp_mesh {
     links_[peer] = std::move(link);
   }
 
-  /// Takes a caller that is a rank above this one, and answers by a byte. Others are hung up on.
+  /// Takes a caller that is a rank above this one, and answers by a byte. Disconnects other
+  /// callers.
   void take(callers::member& caller) {
     const hello& said = caller.greeting;
     if (said.version == build_version{} && said.size == links_.size() && said.rank > rank_ &&

@@ -27,7 +27,7 @@ namespace peerbus::detail {
 
 inline constexpr std::size_t least_secret_bytes = 16;
 inline constexpr std::size_t most_job_bytes = 128;
-/// The shortest and the longest `tcp_settings::out_of_reach_after`.
+/// The limits of `tcp_settings::out_of_reach_after`: the shortest and the longest time.
 inline constexpr std::int64_t least_reach_ms = 2'000;
 inline constexpr std::int64_t most_reach_ms = 3'600'000;
 
@@ -36,7 +36,7 @@ inline std::string describe_place(const tcp_settings& settings) {
   return join_host_port(settings.address, std::to_string(settings.port));
 }
 
-/// Checks the settings, without a look at the network.
+/// Checks the settings without using the network.
 /// Throws: `error` invalid_argument.
 inline void check_settings(const tcp_settings& given) {
   if (given.size == 0 || given.size > most_ranks)

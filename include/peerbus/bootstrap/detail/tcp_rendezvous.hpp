@@ -39,7 +39,7 @@ class tcp_rendezvous_place : public rendezvous_place {
   /// Throws: `error` as `find_place`, system.
   tcp_rendezvous_place(const tcp_settings& settings, deadline until)
       : tcp_rendezvous_place{settings, find_place(settings, until)} {}
-  /// A place with these addresses.
+  /// Makes a place with the addresses `addresses`.
   /// Throws: `error` system.
   tcp_rendezvous_place(const tcp_settings& settings, std::vector<tcp_address> addresses)
       : settings_{settings},
@@ -69,7 +69,7 @@ class tcp_rendezvous_place : public rendezvous_place {
   }
 
   [[nodiscard]] connection call(deadline until) override { return call_at(addresses_, until); }
-  /// Calls a rank of the group that listens elsewhere, as `call` does.
+  /// Calls a rank of the group that listens at other addresses. Otherwise as `call`.
   [[nodiscard]] connection call_at(const std::vector<tcp_address>& addresses, deadline until) {
     unique_fd socket = connect_once(addresses, until);
     if (!socket) return {};

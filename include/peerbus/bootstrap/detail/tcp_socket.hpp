@@ -42,7 +42,7 @@ struct tcp_address {
     return a.size == b.size && std::memcmp(&a.bytes, &b.bytes, a.size) == 0;
   }
 
-  /// Returns whether the address can be reached from this host only.
+  /// Returns whether the address can only be reached from this host.
   [[nodiscard]] bool is_loopback() const noexcept {
     if (family() == AF_INET) {
       sockaddr_in four{};
@@ -137,15 +137,15 @@ inline std::vector<tcp_address> resolve(std::string host, std::uint16_t port, de
   }
 }
 
-/// Sets a socket option, if the kernel allows it.
+/// Sets a socket option. Ignores a failure, because the socket also works without the option.
 inline void set_option(int socket, int level, int name, int value) noexcept {
   // A failure is ignored, because the socket also works without the option.
   (void)::setsockopt(socket, level, name, &value, sizeof value);
 }
 
-/// Sets the options of a connection between two ranks: small messages leave at once, and an idle
-/// connection notices a host that went away unannounced, after `limit`. A `watch` connection, which
-/// carries almost nothing, also ends if its bytes are not acknowledged for so long. Other
+/// Sets the options of a connection between two ranks. Small messages leave at once. If a host goes
+/// away unannounced, an idle connection notices it after `limit`. A `watch` connection, which
+/// carries almost nothing, also ends if its bytes are not acknowledged within `limit`. Other
 /// connections do not, because a rank may be slow in reading a large message.
 inline void tune_connection(int socket, bool watch, std::chrono::milliseconds limit) noexcept {
   constexpr int probes = 5;
@@ -187,8 +187,8 @@ inline unique_fd listen_at(const tcp_address& address) noexcept {
   return socket;
 }
 
-/// Returns the address that stands for every address of this host in `family`. The IPv6 one also
-/// covers IPv4 if the socket is not IPv6 only.
+/// Returns the address that stands for every address of this host in `family`. The IPv6 address
+/// also covers IPv4 if the socket is not IPv6 only.
 inline tcp_address any_address(int family, std::uint16_t port) noexcept {
   tcp_address any;
   if (family == AF_INET6) {
@@ -207,9 +207,9 @@ inline tcp_address any_address(int family, std::uint16_t port) noexcept {
   return any;
 }
 
-/// Returns whether a socket is connected to itself. If no process listens at a port in the range
-/// from which the system picks ports for callers, a caller can be given the very port that it
-/// calls.
+/// Returns whether a socket is connected to itself. That happens if no process listens at a port
+/// from which the system also picks ports for callers. The system may then give a caller the very
+/// port that it calls.
 inline bool reached_itself(const unique_fd& socket) noexcept {
   tcp_address here;
   tcp_address there;

@@ -81,8 +81,8 @@ class tls_layer final : public cipher_layer {
     return true;
   }
 
-  /// Calls OpenSSL after clearing its error queue. Errors of other connections in the queue would
-  /// be taken for errors of this one.
+  /// Calls OpenSSL after clearing its error queue. Otherwise errors of other connections in the
+  /// queue would be taken for errors of this connection.
   template <class Operation>
   int enter(int socket, Operation operation) noexcept {
     wire_.socket = socket;
@@ -90,7 +90,7 @@ class tls_layer final : public cipher_layer {
     return operation(tls_.get());
   }
 
-  /// Returns -1 with errno set, or 0 if the other end has closed, as recv(2) and send(2) do.
+  /// Returns -1 with errno set, or 0 if the other end has closed, as recv(2) does.
   [[nodiscard]] ssize_t report(int result) const noexcept {
     switch (::SSL_get_error(tls_.get(), result)) {
       case SSL_ERROR_WANT_READ:
@@ -101,8 +101,8 @@ class tls_layer final : public cipher_layer {
     }
   }
 
-  /// Returns the reason why a handshake failed. Rank 0 checks the key first, and a caller sees by
-  /// the alert what is wrong with its own.
+  /// Returns the reason for which a handshake failed. Rank 0 checks the key first. A caller sees by
+  /// the alert what is wrong with its key.
   [[nodiscard]] handshake explain_failure() const noexcept {
     const int reason = ERR_GET_REASON(::ERR_peek_error());
     if (is_other_job_) return handshake::other_job;

@@ -22,7 +22,8 @@
 
 namespace peerbus::detail {
 
-/// Throws `error` system with OpenSSL's reason, unless `succeeded`.
+/// Throws `error` system with OpenSSL's reason, unless `succeeded`. `doing` names the activity in
+/// errors.
 inline void require_openssl(bool succeeded, const char* doing) {
   if (succeeded) return;
   std::array<char, 256> reason{};
@@ -40,8 +41,8 @@ using openssl_ptr = std::unique_ptr<T, openssl_delete>;
 
 /// The functions and the state by which OpenSSL uses the socket of a connection.
 struct tls_wire {
-  /// The limit of the bytes that are read from the other end before the handshake is done. A read
-  /// fails if OpenSSL asks for more than the rest.
+  /// The largest number of bytes that are read from the other end before the handshake is done. A
+  /// read fails if OpenSSL asks for more than the rest.
   static constexpr std::size_t most_handshake_bytes = 16384;
 
   int socket = -1;
@@ -130,7 +131,7 @@ class tls_group {
   [[nodiscard]] bool has_secret() const noexcept {
     return identity_.starts_with(identity_with_secret);
   }
-  /// Returns whether `identity` differs from this group's by its job only.
+  /// Returns whether `identity` differs from this group's identity only by its job.
   [[nodiscard]] bool is_other_job(std::string_view identity) const noexcept {
     return identity != identity_ &&
            identity.starts_with(has_secret() ? identity_with_secret : identity_without_secret);
@@ -165,8 +166,9 @@ class tls_group {
   }
 
  private:
-  /// Throws: `error` unsupported if this machine's OpenSSL may not use the only suite. A handshake
-  /// would fail then as if the other end spoke another protocol.
+  /// Checks that this machine's OpenSSL may use the only suite. Otherwise a handshake would fail as
+  /// if the other end spoke another protocol.
+  /// Throws: `error` unsupported.
   void require_suite_allowed() const {
     const openssl_ptr<::SSL> end{::SSL_new(context_.get())};
     require_openssl(end != nullptr, "making a TLS connection");

@@ -29,27 +29,27 @@
 
 namespace peerbus::detail {
 
-/// The lock of a world of threads, and how they sleep in its allgather.
+/// The lock of a group of threads, with the way in which they sleep in its allgather.
 class thread_gate {
  public:
   using mutex = std::mutex;
 
-  /// Sleeps until `open`, for at most `pause`, and not after `until`. The caller holds `lock`.
-  /// Returns true: other ranks may still come.
+  /// Sleeps until `open`, but no longer than `pause`, and not after `until`. The caller holds
+  /// `lock`. Returns true, because other ranks may still come.
   [[nodiscard]] bool wait(std::unique_lock<mutex>& lock, deadline until,
                           std::chrono::milliseconds pause) {
     changed_.wait_for(lock, std::min<deadline::clock::duration>(until.remaining(), pause));
     return true;
   }
-  /// Wakes all that sleep.
+  /// Wakes all threads that sleep in `wait`.
   void open() noexcept { changed_.notify_all(); }
 
  private:
   std::condition_variable changed_;
 };
 
-/// The state that the ranks of one group share that have one address space, and their allgather.
-/// `Gate` is how they wait: threads, or fibres of one thread.
+/// The state and the allgather of the ranks of one group that have one address space. `Gate` is the
+/// way in which they wait: as threads, or as fibres of one thread.
 template <class Gate>
 class shared_world {
  public:
@@ -65,7 +65,8 @@ class shared_world {
   /// Returns the line of each rank: [ranks].
   [[nodiscard]] std::vector<activity_line*> lines() const { return page_.lines(); }
 
-  /// Returns the world of `ranks`, which have gone on without the others. The same for all of them.
+  /// Returns the world of `ranks`, which have gone on without the others. All of them get the same
+  /// object.
   [[nodiscard]] std::shared_ptr<shared_world> rest(const std::vector<rank_id>& ranks) {
     const std::lock_guard lock{mutex_};
     if (rest_ranks_ != ranks) {
@@ -82,7 +83,7 @@ class shared_world {
     gate_.open();
   }
 
-  /// Contract as `bootstrap::allgather`.
+  /// Does as `bootstrap::allgather`.
   std::vector<contribution> allgather(const membership& members, contribution own_part,
                                       deadline until, std::string_view doing, idle_work& idle) {
     const auto span = until.remaining();
@@ -193,7 +194,7 @@ class shared_world {
   std::optional<failure> failed_;
   std::vector<char> told_;
   std::shared_ptr<round> open_;
-  std::vector<rank_id> rest_ranks_;  ///< those of `rest_`
+  std::vector<rank_id> rest_ranks_;  ///< the ranks of `rest_`
   std::shared_ptr<shared_world> rest_;
 };
 

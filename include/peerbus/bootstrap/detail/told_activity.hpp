@@ -17,16 +17,17 @@
 
 namespace peerbus::detail {
 
-/// Brings ranks that share no memory what the others wait for: each has a copy of their lines. It
-/// tells of its own wait once that has gone on for a quarter of a second, and again each time that
-/// it has gone on for twice as long; and of the end, in its next wait. After the first 32 notices
-/// there are ten seconds between two, so that one who makes no call for hours still has room for
-/// them. So fast operations send nothing.
+/// Tells the ranks of each other's waits if they share no memory. Each rank has a copy of the lines
+/// of all. A rank tells of its own wait once it has lasted a quarter of a second, and again each
+/// time that its duration has doubled. It tells of the end in its next wait. After the first 32
+/// notices there are ten seconds between two. So a rank that makes no call for hours still has room
+/// for them, and fast operations send nothing.
 ///
 /// Threads: any number.
 class told_activity {
  public:
-  /// Of `rank_count` ranks, all of which make theirs in the same order as what else reads `by`.
+  /// Makes the lines of `rank_count` ranks. All ranks must make this object in the same order as
+  /// the other readers of `by`.
   told_activity(std::shared_ptr<bulletin> by, std::size_t rank_count)
       : by_{std::move(by)},
         lines_(rank_count),
@@ -37,7 +38,7 @@ class told_activity {
   told_activity& operator=(const told_activity&) = delete;
   ~told_activity() { by_->unsubscribe(channel_); }
 
-  /// Returns the copies: [ranks].
+  /// Returns the copies of the lines: [ranks].
   [[nodiscard]] std::vector<activity_line*> lines() {
     std::vector<activity_line*> found;
     found.reserve(lines_.size());
@@ -45,7 +46,7 @@ class told_activity {
     return found;
   }
 
-  /// Tells the others of the wait on `own`, if that is due. For waits that go on.
+  /// Tells the others of the wait on `own`, if a notice is due. Called while a wait goes on.
   void tell_if_due(const activity_line& own) noexcept {
     const auto wait = own.tell();
     const std::unique_lock held{telling_, std::try_to_lock};
@@ -87,11 +88,11 @@ class told_activity {
   std::shared_ptr<bulletin> by_;
   std::vector<activity_line> lines_;
   std::uint32_t channel_;
-  std::mutex telling_;              ///< guards what follows
-  activity_line::notice told_;      ///< the wait that was told last, unless its end was
-  activity_line::ticks begun_ = 0;  ///< when that began
+  std::mutex telling_;              ///< guards the members below
+  activity_line::notice told_;      ///< the wait that was told last, unless its end was told
+  activity_line::ticks begun_ = 0;  ///< the time at which that wait began
   activity_line::ticks next_ = 0;   ///< the earliest time of the next notice of a wait
-  int count_ = 0;                   ///< notices so far
+  int count_ = 0;                   ///< the number of notices so far
 };
 
 }  // namespace peerbus::detail

@@ -9,8 +9,9 @@
 
 namespace peerbus::detail {
 
-/// A lock for what is held for a moment, such as a poll of connections. Whoever waits for it gives
-/// its core to the others. Meets the requirements of `std::lock_guard` and `std::unique_lock`.
+/// A lock that is held only for a moment, such as for a poll of connections. A thread that waits
+/// for it gives its core to others. Meets the requirements of `std::lock_guard` and
+/// `std::unique_lock`.
 class yielding_lock {
  public:
   void lock() noexcept {

@@ -13,29 +13,29 @@
 
 namespace peerbus::collective::detail {
 
-/// Returns whether a table has a cost of an access.
+/// Returns whether a table has any cost of an access.
 bool has_costs_of(const cost_table& table, page_access access) noexcept;
 
-/// Returns the costs of an access: those of the table, and assumed ones where it has none.
+/// Returns the costs of an access: from the table, or assumed if the table lacks them.
 access_costs costs_from(const cost_table& table, page_access access) noexcept;
 
 /// The algorithms that a team takes, by size. They are chosen when the team is made, so that a call
-/// only looks them up. Sizes between two powers of two are chosen for alike, at the upper one.
+/// only looks them up. All sizes between two powers of two have the choice for the upper power.
 class algorithm_choice {
  public:
   /// The limits of the choice.
   struct limits {
-    algorithm forced = algorithm::automatic;      ///< taken wherever it is possible
-    std::optional<std::size_t> one_shot_bytes{};  ///< where the dividing algorithms begin
-    bool may_reorder = false;                     ///< of reductions that depend on the order
-    bool has_trials = false;                      ///< whether close choices are left to trials
+    algorithm forced = algorithm::automatic;      ///< the algorithm to take if it is possible
+    std::optional<std::size_t> one_shot_bytes{};  ///< the largest size without a dividing algorithm
+    bool may_reorder = false;                     ///< for reductions that depend on the order
+    bool has_trials = false;                      ///< whether trials decide close choices
   };
 
-  /// Chooses for all sizes. Does not allocate.
+  /// Chooses algorithms for all sizes. Does not allocate.
   algorithm_choice(const team_shape& shape, const access_costs& costs,
                    const limits& given) noexcept;
 
-  /// How much a reduction says about the order of ranks.
+  /// The dependence of a reduction on the order of ranks.
   enum class order_need : std::size_t {
     none,    ///< the result does not depend on the order
     result,  ///< the result depends on it
@@ -46,17 +46,17 @@ class algorithm_choice {
   [[nodiscard]] algorithm of_all_reduce(std::size_t bytes, order_need need) const noexcept {
     return (may_reorder(need) ? any_order_ : rank_order_).at(bytes);
   }
-  /// Returns whether `one_shot` and `two_shots` cost about the same for an `all_reduce` of so many
-  /// bytes that the team tries both.
+  /// Returns whether `one_shot` and `two_shots` cost about the same for an `all_reduce` of `bytes`
+  /// bytes, so that the team tries both.
   [[nodiscard]] bool is_close(std::size_t bytes) const noexcept {
     return ((close_ >> log2_of(bytes)) & 1U) != 0;
   }
-  /// Logarithms of the least and the largest size for which algorithms are tried, rounded up. Where
-  /// there are trials, smaller operands go in one shot, as rounds alone count.
+  /// Logarithms of the smallest and the largest size for which algorithms are tried, rounded up. A
+  /// team with trials does smaller operands in one shot, because only rounds matter for them.
   static constexpr std::size_t least_tried_log2 = 10;
   static constexpr std::size_t most_tried_log2 = 19;
 
-  /// Returns the algorithm of a `reduce_scatter`. `bytes` are those of each rank's output.
+  /// Returns the algorithm of a `reduce_scatter`. `bytes` is the size of each rank's output.
   [[nodiscard]] algorithm of_reduce_scatter(std::size_t bytes, order_need need) const noexcept {
     return may_reorder(need) ? scattering_.at(bytes) : algorithm::one_shot;
   }
@@ -64,13 +64,13 @@ class algorithm_choice {
   [[nodiscard]] algorithm of_broadcast(std::size_t bytes) const noexcept {
     return broadcasting_.at(bytes);
   }
-  /// Returns the algorithm of an `all_gather`. `bytes` are those that each rank contributes.
+  /// Returns the algorithm of an `all_gather`. `bytes` is the size of each rank's input.
   [[nodiscard]] algorithm of_all_gather(std::size_t bytes) const noexcept {
     return gathering_.at(bytes);
   }
 
  private:
-  /// Returns the logarithm of a size, rounded up.
+  /// Returns the logarithm of a size to base 2, rounded up.
   [[nodiscard]] static constexpr std::size_t log2_of(std::size_t bytes) noexcept {
     const std::size_t log2 = static_cast<unsigned>(std::bit_width(bytes - (bytes != 0 ? 1 : 0)));
     return log2 < 64 ? log2 : 63;

@@ -22,11 +22,12 @@
 
 namespace peerbus::collective::detail {
 
-/// The messages of one `batch_send_recv` on their way. For each peer and direction one message is
-/// under way, whose progress is in the channel's end.
+/// The messages of a `batch_send_recv` under way. For each peer and direction one message is under
+/// way, whose progress is in the channel's end.
 class batch {
  public:
-  /// Checks the messages. Throws as `batch_send_recv` does before it has any effect.
+  /// Checks the messages, without any other effect.
+  /// Throws: as `batch_send_recv` for bad arguments.
   batch(channels& channels, std::span<const transfer> messages, const call_options& options);
 
   /// Moves all messages.
@@ -36,25 +37,25 @@ class batch {
       complete();
     });
   }
-  /// Does the first half: moves what can be moved without waiting for a peer. The channels accept
-  /// no other call then until `finish` or `abandon`.
+  /// Does the first half: moves messages without waiting for a peer. The channels then accept no
+  /// other call until `finish` or `abandon`.
   /// Throws: `error` peer_dead or unreachable.
   void start();
   /// Does the second half. `until`, if any, is its deadline.
-  /// Throws: as `batch_send_recv`; `error` view_changed if the channels have gone on without ranks
-  /// meanwhile.
+  /// Throws: as `batch_send_recv`; `error` view_changed if the channels have continued without
+  /// ranks meanwhile.
   void finish(const std::optional<deadline>& until);
-  /// Gives the messages up between the halves. Poisons the communicator, because messages are then
-  /// under way, unless the channels have given them up themselves.
+  /// Discards the messages between the halves. Poisons the communicator, because messages are then
+  /// under way, unless the channels have already discarded them.
   void abandon() noexcept;
-  /// Notes that the messages, which are the same, have moved.
+  /// Sets the new address of the messages, whose contents are unchanged.
   void find_messages_at(std::span<const transfer> messages) noexcept { messages_ = messages; }
 
  private:
-  /// The messages that a receiver tries to read although it could not read earlier ones.
+  /// The number of messages that a receiver tries to read although it could not read earlier ones.
   static constexpr unsigned most_unreadable = 3;
 
-  /// A message that is complete without its bytes, and what both ends said of it.
+  /// A message that is complete without its bytes, with the descriptions of both ends.
   struct unmoved_message {
     rank_id sender, receiver;
     std::uint64_t message = 0;
@@ -74,51 +75,53 @@ class batch {
   }
   [[nodiscard]] std::string object() const;
   [[nodiscard]] std::string object_to_overlap() const;
-  /// Copies messages to the own rank, or says that they do not match. `copies` is false to check.
+  /// Returns the objection to messages from this rank to itself that do not match, or an empty
+  /// string. Copies them if `copies`.
   [[nodiscard]] std::string to_self(bool copies) const;
 
-  /// Copies messages to the own rank, and finds the first ones to and from each peer.
+  /// Copies messages from this rank to itself, and finds the first messages to and from each peer.
   void begin();
-  /// Does what can be done for all messages. Returns whether anything moved.
+  /// Moves slices of all messages without waiting. Returns whether anything moved.
   bool advance();
-  /// Moves all that is left.
+  /// Moves the rest of all messages.
   /// Throws: as `batch_send_recv`.
   void complete();
-  /// Sets the end to the next message of its direction from place `first` of the batch on.
+  /// Sets the end to the next message of its direction, from index `first` of the batch on.
   void find_next(channel_end& end, rank_id peer, bool sends, std::size_t first) noexcept;
   [[nodiscard]] bool has_message(const channel_end& end) const noexcept {
     return end.transfer < messages_.size();
   }
-  /// Returns whether the message of an end that receives has arrived, or is discarded.
+  /// Returns whether the message of a receiving end has arrived or is discarded.
   [[nodiscard]] bool is_complete(const channel_end& end) const noexcept;
   void finish(channel_end& end, rank_id peer, bool sends) noexcept;
-  /// Does what can be done for the message to, or from, `peer`. Returns whether anything moved.
+  /// Moves slices of the message to, or from, `peer` without waiting. Returns whether anything
+  /// moved.
   bool push(rank_id peer);
   bool pull(rank_id peer);
   void push_slice(rank_id peer, channel_end& end);
   void pull_slice(rank_id peer, channel_end& end);
   [[nodiscard]] message_header header_of(const channel_end& end) const noexcept;
-  /// Returns whether the receiver of a message may read it in private memory. Both ends find the
-  /// same, if they describe the message alike.
+  /// Returns whether the receiver of a message may read it in private memory. Both ends get the
+  /// same result if they describe the message alike.
   [[nodiscard]] bool may_read(rank_id peer, const channel_end& end) const noexcept;
-  /// Reads all but the first slice, in `slot`, of a message of `peer`. If that fails, says so to
-  /// the peer.
+  /// Reads a message of `peer` except its first slice, which is in `slot`. If that fails, tells the
+  /// peer.
   void read_rest(rank_id peer, channel_end& end, std::size_t slot);
-  /// Tells the receiver that could not read a message if that was because not all that is left of
-  /// it is mapped memory, and leaves it unmoved then. Slices of it are sent otherwise.
+  /// Checks a message that its receiver could not read. If its rest is not all mapped memory, tells
+  /// the receiver and leaves the message unmoved. Otherwise does nothing, and its slices are sent.
   void refuse_unmapped(rank_id peer, channel_end& end);
-  /// Leaves a message unmoved whose sender has told that.
+  /// Leaves a message unmoved. Its sender must have told that it is not all mapped memory.
   void note_unmapped(rank_id peer, channel_end& end) noexcept;
-  /// Takes back, before this rank gives messages up, where those lie that peers may read.
+  /// Revokes the addresses of messages that peers may read, before this rank discards the messages.
   void take_back() noexcept;
   void match(channel_end& end, const unmoved_message& both);
-  /// Lets the message of an end be complete without its bytes.
+  /// Makes the message of an end complete without its bytes.
   void leave_unmoved(channel_end& end, const unmoved_message& message) noexcept;
 
-  /// Does `work`, and tells listeners of it.
+  /// Does `work`, and reports it to listeners.
   template <class Work>
   void report(const char* name, Work&& work);
-  /// Returns the message of an end as listeners are told of it.
+  /// Returns the message of an end as an event for listeners.
   [[nodiscard]] operation_event event_of(const channel_end& end, rank_id peer,
                                          bool sends) const noexcept;
   [[nodiscard]] const event_listeners& listeners() const noexcept {

@@ -26,12 +26,13 @@ namespace peerbus::collective::detail {
 deadline lane_deadline(team& team, const call_options& options);
 
 /// Poisons the communicator, because the lanes of a call of `operation` do not fit together.
+/// Throws: `error` `code` with `text`.
 [[noreturn]] void fail_lanes(team& team, std::string_view operation, errc code,
                              const std::string& text);
 
 ///@{
-/// Carries out `operation` by all lanes, of which lane 0 calls `body()`. `name` is a literal that
-/// all lanes must give.
+/// Carries out `operation` by all lanes. Lane 0 calls `body()`. `name` must be a literal, the same
+/// on all lanes.
 /// Throws: as `body`; `error` invalid_argument or timed_out if the lanes do not fit together, and
 /// the communicator is poisoned.
 template <class Body>

@@ -18,40 +18,41 @@
 
 namespace peerbus::collective::detail {
 
-/// The comparison of a call among ranks, in its first round, and the errors of the call. They name
+/// The comparison of a call among ranks, in its first round, and the errors of the call, which name
 /// the operation, its number, and the ranks that differ or are missing.
 class call_check {
  public:
-  /// `number`: of the call, among those of the team. `first_round`: that carries the description.
+  /// Takes the call's description. `number` counts the calls of the team. `first_round` carries the
+  /// description.
   call_check(page_exchange& pages, const call_header& header, std::uint64_t number,
              std::uint64_t first_round) noexcept
       : pages_{pages}, header_{header}, number_{number}, first_round_{first_round} {}
 
   /// Returns the description of this rank's call.
   [[nodiscard]] const call_header& header() const noexcept { return header_; }
-  /// Returns the number of the call, among those of the team.
+  /// Returns the number of the call among the calls of the team.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
-  /// Lets the description say whether operands are read in private memory, on which ranks agree in
-  /// any case.
+  /// Writes into the description whether operands are read in private memory. Ranks always agree on
+  /// that.
   void say_way(std::uint32_t way) noexcept { header_.window = way & call_header::window_mask; }
-  /// Makes the description one that refuses, whose payload is a text of `bytes` bytes.
+  /// Turns the description into a refusal, whose payload is a text of `bytes` bytes.
   void refuse(errc code, std::size_t bytes) noexcept;
   /// Returns whether `round` carries the description.
   [[nodiscard]] bool is_first(std::uint64_t round) const noexcept { return round == first_round_; }
-  /// Lets `round` carry the description once more.
+  /// Makes `round` carry the description again.
   void compare_again_in(std::uint64_t round) noexcept { first_round_ = round; }
 
   /// Writes the description of the call to this rank's page of `round`.
   void write(std::uint64_t round) noexcept;
-  /// Returns whether the description of `peer` is that of this rank.
+  /// Returns whether the description of `peer` in `round` equals that of this rank.
   [[nodiscard]] bool is_same(std::uint64_t round, rank_id peer) const noexcept {
     return pages_.notice(round, peer).digest == digest_;
   }
-  /// Throws unless all ranks make this call. The line of a notice has all that this takes.
+  /// Throws unless all ranks make this call. Reads only the line of each notice.
   void compare(std::uint64_t round) const;
   /// Throws, on all ranks, if a rank refuses the call.
   void throw_if_refused(std::uint64_t round) const;
-  /// Throws if ranks make different calls. All ranks compare the same headers, so that all throw.
+  /// Throws if ranks make different calls. All ranks compare the same headers, so all throw.
   void find_difference(std::uint64_t round) const;
 
   /// Returns the call in words, such as "all_reduce (collective call 3)".
@@ -60,13 +61,14 @@ class call_check {
   void begin_wait(operation_kind what) noexcept {
     wait_ = members().begin_wait({shown_as(what), operation_phase::whole, number_});
   }
-  /// Records that what the rank waited for has come, from `last` at last.
+  /// Records that the wait of `round` has ended. `last` is the rank that came last.
   void end_wait(std::uint64_t round, std::optional<rank_id> last = std::nullopt) const noexcept {
     members().end_wait(wait_, {.epoch = round, .last = last});
   }
-  /// Poisons the communicator and throws, because a wait of `round` ended by `code`.
+  /// Poisons the communicator and throws `code`, the result of a wait of `round`.
   [[noreturn]] void fail(errc code, std::uint64_t round) const;
-  /// The same, where the wait was for one step of one peer.
+  /// Poisons the communicator and throws `code`, the result of a wait of `round` for step `step` of
+  /// `peer`.
   [[noreturn]] void fail(errc code, std::uint64_t round, rank_id peer, std::uint64_t step) const;
 
  private:

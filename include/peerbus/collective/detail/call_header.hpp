@@ -19,7 +19,7 @@
 
 namespace peerbus::collective::detail {
 
-/// A text of at most `Size` characters, filled up with zeroes, that ranks send each other.
+/// A text of at most `Size` characters, padded with zeroes, that ranks send each other.
 template <std::size_t Size>
 struct short_text {
   std::array<char, Size> characters{};  ///< the text, then zeroes
@@ -42,7 +42,7 @@ struct element_type {
   short_text<8> name{};     ///< such as "f32"; "bytes" for types that are not numbers
   std::uint32_t bytes = 0;  ///< the size of an element
 
-  /// Returns the description of `T`.
+  /// Returns the element type of `T`.
   template <class T>
   [[nodiscard]] static constexpr element_type of() noexcept {
     constexpr std::array integers{"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"};
@@ -61,22 +61,22 @@ struct element_type {
   friend constexpr bool operator==(const element_type&, const element_type&) = default;
 };
 
-/// Where peers access the operand of a rank.
+/// The place in which peers access the operand of a rank.
 enum class operand_place : std::uint32_t {
-  memory,           ///< in the scratch memory, through which it travels
-  window,           ///< where it lies, to read it
-  window_in_place,  ///< where it lies, to read it and to store the result
-  private_memory    ///< where it lies in private memory, unless a rank finds that it cannot
+  memory,           ///< in the scratch memory, where it is staged
+  window,           ///< in its window, to read it
+  window_in_place,  ///< in its window, to read it and to store the result
+  private_memory    ///< in private memory, unless a rank finds that it cannot
 };
 
-/// The description of a call that travels with its first slice, so that ranks find out that their
-/// calls differ without a message of its own.
+/// The description of a call. It travels with the call's first slice, so that ranks detect
+/// different calls without an additional message.
 struct call_header {
-  /// The value of `count` of an operation whose parts differ in size.
+  /// The value of `count` for an operation whose parts differ in size.
   static constexpr std::uint64_t varied = ~std::uint64_t{0};
-  /// The name of the operation that encodes.
+  /// The name of the operation that encodes tokens.
   static constexpr std::string_view coded_operation = "all_gather_coded";
-  /// The value of `root` of an operation without one.
+  /// The value of `root` for an operation without a root.
   static constexpr std::uint32_t no_root = ~std::uint32_t{0};
   /// The value of `window` for operands in the scratch memory if the algorithm is `two_shots`.
   static constexpr std::uint32_t in_two_shots = 1;
@@ -84,16 +84,16 @@ struct call_header {
   static constexpr std::uint32_t window_mask = ~std::uint32_t{0} >> 2U;
 
   short_text<16> operation{};    ///< the name of the function
-  short_text<8> reduction{};     ///< the name of the reduction, or the rest of a codec's name
+  short_text<8> reduction{};     ///< the name of the reduction, or the end of a codec's name
   element_type element{};        ///< the type of the elements
-  std::uint32_t root = no_root;  ///< the rank that the operation is about
+  std::uint32_t root = no_root;  ///< the root of the operation
   std::uint64_t count = 0;  ///< the elements that each rank contributes to another, or `varied`
   errc refusal = errc::ok;  ///< why this rank refuses; its text, of `count` bytes, is the payload
   operand_place place : 2 = operand_place::memory;  ///< where peers access the operand
-  std::uint32_t window : 30 = 0;                    ///< which window that is, or which way
-  std::uint64_t offset = 0;                         ///< what the notice says of the operand
+  std::uint32_t window : 30 = 0;                    ///< the number of the window, or the chosen way
+  std::uint64_t offset = 0;                         ///< the offset or address of the operand
 
-  /// Describes a call of `operation` without a root or a reduction.
+  /// Returns the description of a call of `operation` without a root or a reduction.
   [[nodiscard]] static constexpr call_header of(std::string_view operation,
                                                 const element_type& element,
                                                 std::uint64_t count) noexcept {
@@ -104,8 +104,8 @@ struct call_header {
     return made;
   }
 
-  /// Describes an `all_gather_coded`. The ends of the codec's name take the places of the element's
-  /// name and the reduction, and `hidden` that of the element's size.
+  /// Returns the description of an `all_gather_coded`. The start and the end of the codec's name
+  /// are stored as the element's name and the reduction, and `hidden` as the element's size.
   [[nodiscard]] static constexpr call_header coded(std::string_view codec, std::size_t hidden,
                                                    std::uint64_t tokens) noexcept {
     constexpr std::size_t end = 8;
@@ -122,7 +122,7 @@ struct call_header {
   [[nodiscard]] constexpr bool is_in_window() const noexcept {
     return place == operand_place::window || place == operand_place::window_in_place;
   }
-  /// Returns a number that is the same for ranks that make the same call, and that differs if they
+  /// Returns a number that is the same for ranks that make the same call, and different if calls
   /// differ in one word. Refusals differ from calls.
   [[nodiscard]] std::uint64_t digest() const noexcept {
     // All but the last one, the offset, which may differ.
@@ -136,7 +136,7 @@ struct call_header {
     }
     return sum;
   }
-  /// Returns whether two ranks make the same call.
+  /// Returns whether `other` describes the same call, without comparing refusals.
   [[nodiscard]] constexpr bool agrees_with(const call_header& other) const noexcept {
     return operation == other.operation && reduction == other.reduction &&
            element == other.element && root == other.root && count == other.count &&
@@ -146,15 +146,15 @@ struct call_header {
 static_assert(std::is_trivially_copyable_v<call_header> &&
               sizeof(call_header) == team_map::notice_at);
 
-/// The news that a rank gives with each round, in the cache line in which its payload begins.
+/// The notice that a rank publishes with each round, in the cache line in which its payload begins.
 struct round_notice {
   std::uint64_t round = 0;   ///< the latest published round of this page
-  std::uint64_t digest = 0;  ///< of the call, in its first round
-  /// In the first round, where the operand lies in its window, in bytes, or what `private_reads`
-  /// says of it. The latter says more in the round after reads.
+  std::uint64_t digest = 0;  ///< the digest of the call, in its first round
+  /// In the first round, the operand's offset in its window, in bytes, or the offer of
+  /// `private_reads`. In the round after reads, the result of the reads.
   std::uint64_t offset = 0;
-  std::uint32_t began = 0;  ///< in the first round, when the rank came, if the call is timed
-  std::uint32_t ended = 0;  ///< in the first round, when it left the last call that was timed
+  std::uint32_t began = 0;  ///< in the first round of a timed call, when the rank came
+  std::uint32_t ended = 0;  ///< in the first round, when the rank left the last timed call
 };
 static_assert(team_map::notice_at + sizeof(round_notice) <= team_map::header_bytes);
 

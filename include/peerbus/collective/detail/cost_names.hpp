@@ -33,7 +33,7 @@ class cost_name {
       size_ += static_cast<std::ptrdiff_t>(part.size());
     }
   }
-  /// Returns the name. It lies in this object.
+  /// Returns the name, which lies in this object.
   [[nodiscard]] constexpr std::string_view view() const noexcept {
     return {text_.data(), static_cast<std::size_t>(size_)};
   }

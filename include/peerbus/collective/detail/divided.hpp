@@ -15,13 +15,13 @@
 /// operand, and which do not keep the order of ranks.
 namespace peerbus::collective::detail {
 
-/// Returns the elements that `rank` reduces of the first `bytes` bytes of the operand, if each of
+/// Returns the range of the first `bytes` bytes of the operand that `rank` reduces if each of
 /// `ranks` ranks reduces an equal share.
 byte_range part_of_rank(const request& given, std::size_t bytes, rank_id rank,
                         std::size_t ranks) noexcept;
 
-/// Does an `all_reduce` by `ring`. Part j goes from rank j + 1 to j + 2 and so on, modulo n, and
-/// each adds its own, so that rank j has the whole sum. Then the sums go round in the same
+/// Does an `all_reduce` by `ring`. Part j goes from rank j + 1 to j + 2 and so on, modulo n. Each
+/// rank adds its own part, so that rank j gets the whole sum. Then the sums travel in the same
 /// direction.
 void all_reduce_by_ring(call_rounds& all, const request& given, const reducer& reduce);
 
@@ -33,9 +33,9 @@ void all_reduce_by_two_levels(call_rounds& all, const request& given, const redu
 /// Does a `reduce_scatter` by `ring`, as the first half of `all_reduce_by_ring`.
 void reduce_scatter_by_ring(call_rounds& all, const request& given, const reducer& reduce);
 
-/// Does a `reduce_scatter` by `two_levels`. Each rank reduces, of its group's operands, the parts
-/// for the ranks with its place in all groups. It sends them these parts, and reduces those for
-/// itself in the order of groups.
+/// Does a `reduce_scatter` by `two_levels`. From its group's operands, each rank reduces the parts
+/// for the ranks with its place in all groups. It sends these parts to them, and reduces the parts
+/// that it gets in the order of groups.
 void reduce_scatter_by_two_levels(call_rounds& all, const request& given, const reducer& reduce);
 
 }  // namespace peerbus::collective::detail

@@ -10,16 +10,16 @@
 #include <peerbus/collective/request.hpp>
 #include <peerbus/core/compiled.hpp>
 
-/// `doubling`: after step k, which counts from 0, rank p has the operands of the ranks from p to
-/// p + 2^(k+1) - 1, modulo n. In the step it sends what it has to p - 2^k and gets as much from
-/// p + 2^k, or the part that is missing yet. Row i of the page is the operand of rank p + i, so
-/// that each message is the start of the page.
+/// The algorithm `doubling`. After step k, which counts from 0, rank p has the operands of the
+/// ranks from p to p + 2^(k+1) - 1, modulo n. In the step it sends its operands to p - 2^k and gets
+/// equally many from p + 2^k, or only the missing ones. Row i of the page is the operand of rank p
+/// + i, so that each message is the start of the page.
 namespace peerbus::collective::detail {
 
-/// Begins a round that gathers `bytes` bytes of each rank, which each has written to the start of
-/// its page: sends those of this rank in the first step.
+/// Begins a round that gathers `bytes` bytes of each rank, which each rank has written to the start
+/// of its page: sends the bytes of this rank in the first step.
 void begin_doubling(call_rounds& all, std::size_t bytes);
-/// Ends the round. Row i of `step_page()` is then that of rank `self + i`, modulo n.
+/// Ends the round. Row i of `step_page()` is then the row of rank `self + i`, modulo n.
 void end_doubling(call_rounds& all, std::size_t bytes);
 
 /// Does an `all_reduce` by doubling.

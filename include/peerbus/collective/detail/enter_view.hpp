@@ -12,9 +12,9 @@
 
 namespace peerbus::collective::detail {
 
-/// Lets `what`, which was made or resumed in view `from`, go on in the present view of `group`.
-/// Raises each of `numbers` to the highest that a member of the view gives. Collective among the
-/// members: when it returns, none is in an operation of `what` in an earlier view.
+/// Moves `what`, which was made or resumed in view `from`, to the present view of `group`. Raises
+/// each of `numbers` to the highest number that a member of the view gives. Collective among the
+/// members: when it returns, no member is in an operation of `what` in an earlier view.
 /// Returns: the number of the present view.
 /// Throws: `error` invalid_argument if the view is `from`; as `rank_group::gather_in_view`.
 std::uint64_t enter_view(rank_group& group, std::string_view what, std::uint64_t from,

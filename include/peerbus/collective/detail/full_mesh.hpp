@@ -8,9 +8,9 @@
 
 namespace peerbus::collective::detail {
 
-/// Carries out an operation whose rows are equal in size, in rounds in which each rank that gives
-/// publishes a slice, or one for each peer, and each rank that takes copies or reduces those of
-/// all.
+/// Carries out an operation whose rows are equal in size. In each round every rank that contributes
+/// publishes a slice, or a slice for each peer, and every rank that receives copies or reduces the
+/// slices of all.
 void full_mesh(call_rounds& all, const request& given, const reducer& reduce);
 
 }  // namespace peerbus::collective::detail

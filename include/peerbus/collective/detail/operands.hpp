@@ -28,18 +28,17 @@ concept output_range =
     spannable<R> &&
     !std::is_const_v<typename decltype(std::span{std::declval<R&>()})::element_type>;
 
-/// Whether a range is one that `in_window` made.
+/// True if a range was made by `in_window`.
 template <class R>
 inline constexpr bool is_window_range = false;
 template <class T>
 inline constexpr bool is_window_range<window_range<T>> = true;
 
-/// Two ranges of the same element type.
+/// Two ranges with the same element type.
 template <class A, class B>
 concept same_elements = std::same_as<element_of<A>, element_of<B>>;
 
-/// Returns the request of an operation on ranges, without what it says of roots and parts. No bytes
-/// are read.
+/// Returns the request of an operation on ranges, without roots and parts. Reads no bytes.
 template <spannable Input, output_range Output>
   requires same_elements<Input, Output>
 [[nodiscard]] request request_of(operation_kind what, const Input& input, Output& output) noexcept {
@@ -63,27 +62,28 @@ template <spannable Input, output_range Output>
 /// Returns whether two ranges share no byte.
 bool are_apart(std::span<const std::byte> a, std::span<const std::byte> b) noexcept;
 
-/// Objects to a residual that is null but not empty, has another size than the output, or overlaps
-/// an operand in part.
+/// Returns an objection to a residual that is null but not empty, differs in size from the output,
+/// or overlaps an operand in part.
 std::string object_to_residual(const request& given);
 
-/// Objects to operands that are null but not empty, to a residual, and to operands that share
-/// bytes, except if the shorter one lies at byte `in_place_at` of the longer one. An operand that
-/// this rank does not have is not looked at.
+/// Returns an objection to operands that are null but not empty, to a residual, and to operands
+/// that share bytes, except if the shorter operand lies at byte `in_place_at` of the longer
+/// operand. Does not look at an operand that this rank does not have.
 std::string object_to(const request& given, bool has_input, bool has_output,
                       std::size_t in_place_at);
 
-/// Says that a root is no rank of the team.
+/// Returns the text that a root is no rank of the team.
 std::string wrong_root(const team& team, rank_id root);
 
-/// Says that an operand has the wrong size: "an output of 3 elements, expected 4 ranks x 2 = 8".
+/// Returns the text that an operand has the wrong size: "an output of 3 elements, expected 4 ranks
+/// x 2 = 8".
 std::string wrong_size(std::string_view operand, std::size_t given, std::size_t ranks,
                        std::size_t each);
 
-/// Says that the elements of an operand cannot be dealt out to the ranks.
+/// Returns the text that the elements of an operand cannot be divided equally among the ranks.
 std::string indivisible(std::string_view operand, std::size_t given, std::size_t ranks);
 
-/// Says that an element does not fit into a slice of `slice` bytes.
+/// Returns the text that an element does not fit into a slice of `slice` bytes.
 std::string too_large(const element_type& element, std::size_t slice);
 
 }  // namespace peerbus::collective::detail

@@ -15,7 +15,7 @@
 
 namespace peerbus::collective::detail {
 
-/// A call with the function that carries it out, so that it can be done at once or in halves.
+/// A call with the function that carries it out, for calls made whole or in halves.
 ///
 /// The function is called once, or once for each half: the halves of `call_rounds::in_slices` then
 /// divide the work. It takes the operands and the reduction with which the operation was made, and
@@ -26,19 +26,19 @@ class [[nodiscard]] operation {
   /// refused, so only `give` and `take` may access it.
   using body = void(call_rounds& rounds, const request& given, const reducer& reduce);
 
-  /// Begins a call, as the constructor of `call` does.
+  /// Begins a call. Contract as the constructor of `call_rounds`.
   operation(team& team, const call_header& header, const request& given,
             const call_options& options, std::string objection, body* carry_out)
       : rounds_{team, header, given, options, std::move(objection)}, carry_out_{carry_out} {}
 
   /// Returns the rounds of the call.
   [[nodiscard]] const call_rounds& rounds() const noexcept { return rounds_; }
-  /// Lets the call be part of a trial, as `call_rounds::take_part`.
+  /// Makes the call a part of a trial, as `call_rounds::take_part`.
   void take_part(const way_trials::running& trial) noexcept { rounds_.take_part(trial); }
-  /// Replaces the function.
+  /// Replaces the function that carries out the call.
   void carry_out_by(body* carry_out) noexcept { carry_out_ = carry_out; }
 
-  /// Does all of the operation.
+  /// Carries out the whole operation.
   /// Throws: as `call_rounds::await`.
   void run(const request& given, const reducer& reduce = {}) { do_part(nullptr, given, reduce); }
   /// Does the first half. Waits for no peer.
@@ -53,11 +53,11 @@ class [[nodiscard]] operation {
     rounds_.resume(until);
     do_part("finish", given, reduce);
   }
-  /// Gives it up between the halves, as `call_rounds::abandon`.
+  /// Discards the operation between the halves, as `call_rounds::abandon`.
   void abandon() noexcept { rounds_.abandon(); }
 
  private:
-  /// Does all of the operation if `name` is null, or the half that has this name.
+  /// Does the whole operation if `name` is null, otherwise the half with this name.
   void do_part(const char* name, const request& given, const reducer& reduce) {
     rounds_.report(name, given, [&] { carry_out_(rounds_, given, reduce); });
   }

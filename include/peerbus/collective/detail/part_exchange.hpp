@@ -15,32 +15,32 @@
 
 namespace peerbus::collective::detail {
 
-/// How parts lie in a page.
+/// The layout of parts in a page.
 enum class page_layout {
   shared,  ///< all peers read the same bytes
-  parts    ///< each peer reads bytes of its own
+  parts    ///< each peer reads a separate part
 };
 
 /// One call of a variable form, in which the sizes of parts differ between pairs of ranks.
 ///
 /// The tables `team_access::sends` and `team_access::receives` say what this rank sends and
-/// receives. In a first round each rank tells each peer how much it will send it, and all of them
-/// how many slices the call takes. A rank that expects another size refuses the call in the second
-/// round, which is the first one with data. The first half of a call ends when this rank has told
-/// its peers.
+/// receives. In the first round each rank tells each peer the bytes that it will get, and the
+/// largest part for any peer. A rank that expects another size refuses the call in the second
+/// round, the first with data. The first half of a call ends when this rank has told its peers.
 class part_exchange {
  public:
-  /// `step` is the largest slice that a rank publishes for a peer, in bytes. Does not communicate.
+  /// Takes the call. `step` is the largest slice that a rank publishes for a peer, in bytes. Does
+  /// not communicate.
   part_exchange(call_rounds& moves, const request& given, page_layout pages,
                 std::size_t step) noexcept;
 
-  /// Compares what ranks send and expect. Returns whether data may be moved now: after the first
-  /// half of the call, it may not.
+  /// Compares the sizes that ranks send and expect. Returns whether data may be moved now, which is
+  /// false after the first half of the call.
   /// Throws: as `call_rounds::await`; `error` mismatch on all ranks if a rank expects another size.
   [[nodiscard]] bool compare();
 
-  /// Calls `take(done)` after each round. `from(peer, done)` is then readable, which has
-  /// `bytes_from(peer, done)` bytes.
+  /// Calls `take(done)` after each round. The `bytes_from(peer, done)` bytes at `from(peer, done)`
+  /// are then readable.
   template <class Take>
   void in_slices(Take&& take) {
     moves_.in_slices(
@@ -54,25 +54,26 @@ class part_exchange {
         },
         [&](std::size_t done, std::size_t) { take(done); });
   }
-  /// Copies what peers sent to their parts of the output, and this rank's own part.
+  /// Copies the parts that peers sent to their places in the output, and this rank's own part.
   void copy_all();
 
-  /// Returns what `peer` sent in the latest round, from byte `done` of its part for this rank on.
+  /// Returns the bytes that `peer` sent in the latest round, from byte `done` of its part for this
+  /// rank on.
   [[nodiscard]] const std::byte* from(rank_id peer, std::size_t done) noexcept {
     return moves_.reads_operands() ? moves_.sources()[peer.index()]
                                    : moves_.slice(peer, place_of(moves_.self()), done);
   }
-  /// Returns how many bytes `from` returns.
+  /// Returns the number of bytes at `from(peer, done)`.
   [[nodiscard]] std::size_t bytes_from(rank_id peer, std::size_t done) const noexcept {
     return rest_of(receives_, peer, done);
   }
 
  private:
-  /// The message of a rank to a peer in the first round: sizes and places in bytes.
+  /// The message of a rank to a peer in the first round, in bytes.
   struct announcement {
-    std::uint64_t bytes = 0;    ///< what the peer will get
-    std::uint64_t offset = 0;   ///< where that begins in the input
-    std::uint64_t largest = 0;  ///< the most that any peer will get
+    std::uint64_t bytes = 0;    ///< the size of the peer's part
+    std::uint64_t offset = 0;   ///< the part's offset in the input
+    std::uint64_t largest = 0;  ///< the size of the largest part for any peer
   };
 
   void announce();
@@ -98,11 +99,11 @@ class part_exchange {
   std::size_t slice_ = 0;      // The size of slices in the latest round.
 };
 
-/// Carries out an operation that copies parts, of which all peers read the same bytes of a page.
+/// Carries out an operation whose parts are copied from page bytes that all peers read.
 void copy_shared_parts(call_rounds& moves, const request& given, const reducer& reduce);
-/// Carries out an operation that copies parts, of which each peer reads bytes of its own.
+/// Carries out an operation whose parts are copied from page bytes that only one peer reads.
 void copy_own_parts(call_rounds& moves, const request& given, const reducer& reduce);
-/// Carries out an operation in which each rank reduces the parts for it.
+/// Carries out an operation in which each rank reduces the parts of all ranks for it.
 void reduce_parts(call_rounds& moves, const request& given, const reducer& reduce);
 
 }  // namespace peerbus::collective::detail

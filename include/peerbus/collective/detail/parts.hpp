@@ -11,8 +11,8 @@
 /// `call_rounds::part_stride`.
 namespace peerbus::collective::detail {
 
-/// Offers `bytes` bytes of each peer's row of the input, from byte `done` of the row on. Rows have
-/// `row_bytes` bytes.
+/// Offers `bytes` bytes of each peer's row of the input, from byte `done` of the row on.
+/// `row_bytes` is the size of a row.
 inline void offer_parts(call_rounds& rounds, std::size_t row_bytes, std::size_t done,
                         std::size_t bytes) noexcept {
   const std::size_t stride = rounds.part_stride();
@@ -20,8 +20,8 @@ inline void offer_parts(call_rounds& rounds, std::size_t row_bytes, std::size_t 
     rounds.offer(peer.index() * stride, peer.index() * row_bytes + done, bytes);
 }
 
-/// Returns what `peer` offered of this rank's row in the latest round, from byte `done` of the row
-/// on.
+/// Returns the bytes that `peer` offered in the latest round of this rank's row, from byte `done`
+/// of the row on.
 inline const std::byte* part_from(const call_rounds& rounds, rank_id peer, std::size_t row_bytes,
                                   std::size_t done) noexcept {
   return rounds.slice(peer, rounds.self().index() * rounds.part_stride(),

@@ -11,27 +11,28 @@
 
 namespace peerbus::collective::detail {
 
-/// Who gives and takes what in an operation. A side without rows has one block for all ranks.
+/// The ranks that contribute and receive in an operation, and their rows. An operand without rows
+/// is one block for all ranks.
 struct pattern {
-  const char* name;                                  ///< of the function, as in errors
+  const char* name;                                  ///< the name of the function, as in errors
   bool one_gives = false;                            ///< the root alone contributes, else all ranks
   bool one_takes = false;                            ///< the root alone receives, else all ranks
   bool input_rows = false;                           ///< an input has a row for each rank
   bool output_rows = false;                          ///< an output has a row from each rank
-  bool reduces = false;                              ///< what a rank receives is reduced
+  bool reduces = false;                              ///< the bytes that a rank receives are reduced
   bool varies = false;                               ///< rows differ in size
   short_text<16> operation{std::string_view{name}};  ///< the name, as ranks compare it
 
   /// Returns whether the operation has a root.
   [[nodiscard]] constexpr bool has_root() const noexcept { return one_gives || one_takes; }
   ///@{
-  /// Returns whether the root, or another rank, contributes or receives.
+  /// Returns whether a rank contributes or receives. `is_root` is whether it is the root.
   [[nodiscard]] constexpr bool gives(bool is_root) const noexcept { return !one_gives || is_root; }
   [[nodiscard]] constexpr bool takes(bool is_root) const noexcept { return !one_takes || is_root; }
   ///@}
 };
 
-/// The pattern of each `operation_kind`, in the order of these.
+/// The pattern of each `operation_kind`, in the order of its values.
 inline constexpr std::array<pattern, 14> patterns{{
     {.name = "broadcast", .one_gives = true},
     {.name = "gather", .one_takes = true, .output_rows = true},
@@ -57,15 +58,15 @@ inline constexpr std::array<pattern, 14> patterns{{
   return patterns[static_cast<std::size_t>(what)];
 }
 
-/// Returns the operation as ranks show it to others while they wait in it.
+/// Returns the operation in the form that a rank shows to others while it waits in it.
 [[nodiscard]] constexpr group_operation shown_as(operation_kind what) noexcept {
   return static_cast<group_operation>(static_cast<std::size_t>(group_operation::broadcast) +
                                       static_cast<std::size_t>(what));
 }
 static_assert(shown_as(operation_kind::reduce_scatter_v) == group_operation::reduce_scatter_v);
 
-/// Returns the bytes of a row, or of an operand without rows, of an operation whose rows are equal
-/// in size.
+/// Returns the size in bytes of a row, or of an operand without rows. The rows of the operation
+/// must be equal in size.
 [[nodiscard]] constexpr std::size_t block_bytes(const pattern& kind, const request& given,
                                                 std::size_t ranks) noexcept {
   if (!kind.input_rows) return given.input.size();

@@ -32,21 +32,21 @@ class reducer {
                         std::span<const std::byte* const> sources, std::size_t first,
                         std::size_t elements) noexcept;
 
-  /// Makes a reduction by a function of its own.
+  /// Makes a reduction by the function `reduce`, which gets `callable`.
   reducer(std::string_view name, const void* callable, function* reduce) noexcept
       : combine_{reduce}, callable_{callable}, name_{short_text<8>{name}} {}
 
-  /// Makes none, for operations that reduce nothing.
+  /// Makes an empty reduction, for operations that reduce nothing.
   reducer() noexcept = default;
 
-  /// Returns the same reduction by a copy of its callable.
+  /// Returns the same reduction with `copy` as its callable.
   [[nodiscard]] reducer by(const void* copy) const noexcept {
     reducer made = *this;
     made.callable_ = copy;
     return made;
   }
 
-  /// Returns the callable, which has the type with which the reduction was made.
+  /// Returns the callable, whose type is the one with which the reduction was made.
   [[nodiscard]] const void* callable() const noexcept { return callable_; }
 
   /// Returns the name of the reduction.
@@ -58,7 +58,7 @@ class reducer {
                   std::size_t elements) const noexcept {
     combine_(callable_, out, sources, 0, elements);
   }
-  /// Reduces `elements` elements from the element `first` of `out` and of all `sources` on.
+  /// Reduces `elements` elements of all `sources` to `out`, each from its element `first` on.
   void part(std::byte* out, std::span<const std::byte* const> sources, std::size_t first,
             std::size_t elements) const noexcept {
     combine_(callable_, out, sources, first, elements);
@@ -78,13 +78,15 @@ class reducer {
       combine_tile<T>(op, out, sources, first, [rest = end - first] { return rest; });
   }
 
-  /// The elements that are reduced together. They stay in the first cache and fit on the stack.
+  /// The number of elements that are reduced together. They stay in the first cache and fit on the
+  /// stack.
   template <class T>
   static constexpr std::size_t tile_of =
       std::clamp<std::size_t>(4096 / sizeof(accumulator_t<T>), 1, 128);
 
-  /// Reduces `count()` elements, no more than `tile_of<T>`. Compilers make vector code at their
-  /// usual level of optimisation only if the count is a constant and sums cannot lie in `out`.
+  /// Reduces `count()` elements, which must be no more than `tile_of<T>`. Compilers make vector
+  /// code at their usual level of optimisation only if the count is a constant and sums cannot lie
+  /// in `out`.
   template <class T, class Op, class Count>
   static void combine_tile(const Op& op, std::byte* out, std::span<const std::byte* const> sources,
                            std::size_t first, const Count& count) noexcept {
@@ -122,19 +124,19 @@ class reducer {
 /// A reduction with a copy of its callable, for operations that outlast the call that began them.
 class kept_reducer {
  public:
-  /// The largest callable, in bytes.
+  /// The size of the largest callable, in bytes.
   static constexpr std::size_t most_bytes = 64;
 
-  /// Makes none, for operations that reduce nothing.
+  /// Makes an empty reduction, for operations that reduce nothing.
   kept_reducer() noexcept = default;
-  /// Copies the callable of `reduce`, which has the type `Callable`.
+  /// Copies `callable`, the callable of `reduce`.
   template <class Callable>
   kept_reducer(const reducer& reduce, const Callable& callable) noexcept : reduce_{reduce} {
     static_assert(std::is_trivially_copyable_v<Callable> && sizeof(Callable) <= most_bytes &&
                   alignof(Callable) <= alignof(std::max_align_t));
     std::memcpy(callable_.data(), std::addressof(callable), sizeof callable);
   }
-  /// Makes the reduction of `T` by a copy of `op`.
+  /// Returns the reduction of `T` by a copy of `op`.
   template <class T, reduction<T> Op>
   [[nodiscard]] static kept_reducer of(const Op& op) noexcept {
     return {reducer::of<T>(op), op};

@@ -12,16 +12,16 @@
 
 namespace peerbus::collective::detail {
 
-/// A sum with the residual as one source more, behind those of all ranks. The own source tells
-/// which elements are added, because it lies in the input.
+/// A sum that adds the residual after the sources of all ranks. This rank's source is in the input;
+/// its offset selects the residual's elements.
 struct sum_with_residual {
   reducer add;                          ///< the sum
-  const std::byte* input;               ///< of this rank
-  const std::byte* residual;            ///< what is added last
-  std::span<const std::byte*> sources;  ///< of all ranks, and the residual
+  const std::byte* input;               ///< this rank's input
+  const std::byte* residual;            ///< the residual, added last
+  std::span<const std::byte*> sources;  ///< all ranks' sources and the residual
   rank_id self;                         ///< the rank of the caller
 
-  /// Makes it for the operands of an operation.
+  /// Makes the sum for `given`, which must have a residual.
   sum_with_residual(team& team, const reducer& sum, const request& given) noexcept;
 
   /// Returns the reduction, which refers to this object.

@@ -17,14 +17,16 @@
 
 namespace peerbus::collective::detail {
 
-/// What an operation takes from its team before its call begins.
+/// The parts of a team that an operation uses before its call begins.
 struct team_access {
-  /// Throws: `error` poisoned; invalid_argument if an operation of the team is between its halves.
+  /// Checks that the team can begin an operation.
+  /// Throws: `error` poisoned; view_changed; invalid_argument if an operation of the team is
+  /// between its halves.
   static void require_ready(const team& team, std::string_view operation);
 
   ///@{
-  /// Returns the tables of a variable form: the part of its operand that this rank sends to each
-  /// rank, or receives from it. An operation fills them before its call begins.
+  /// Returns the table of a variable form: the parts that this rank sends to each rank, or receives
+  /// from it. An operation fills the tables before its call begins.
   [[nodiscard]] static std::span<byte_range> sends(team& team) noexcept {
     return team.pages_->sends();
   }
@@ -32,9 +34,9 @@ struct team_access {
     return team.pages_->receives();
   }
   ///@}
-  /// Returns room for a pointer per rank, and for one more.
+  /// Returns room for one pointer per rank and one more.
   [[nodiscard]] static auto sources(team& team) noexcept { return team.pages_->sources(); }
-  /// Returns how ranks read operands in private memory.
+  /// Returns the reads of operands in private memory.
   [[nodiscard]] static const private_reads& reads(const team& team) noexcept {
     return team.private_;
   }
@@ -44,11 +46,11 @@ struct team_access {
   /// Returns the lanes that carry out operations of the team.
   [[nodiscard]] static peerbus::detail::lane_pool& pool(team& team) noexcept { return team.pool_; }
 
-  /// Returns the trial of a call, if its algorithm is found by trial: of `all_reduce` and
-  /// `all_reduce_add` alike.
+  /// Returns the trial of a call whose algorithm is found by trial. `all_reduce` and
+  /// `all_reduce_add` share trials.
   [[nodiscard]] static way_trials::running trial_of(team& team, const request& given) noexcept;
   ///@{
-  /// Returns the algorithm of the operation. Ranks whose algorithms differ make different calls.
+  /// Returns the algorithm of the operation. Ranks with different algorithms make different calls.
   [[nodiscard]] static algorithm algorithm_of_all_reduce(const team& team, const request& given,
                                                          const short_text<8>& reduction) noexcept;
   [[nodiscard]] static algorithm algorithm_of_reduce_scatter(

@@ -10,22 +10,22 @@
 
 namespace peerbus::collective::detail {
 
-/// Times the calls of a team that are part of a trial. The notice of a call's first round says when
-/// its rank came, and when it left the timed call before. So all ranks know the same times, one
-/// call later, and no message is sent for that.
+/// The times of a team's calls that are part of a trial. The notice of a call's first round says
+/// when its rank came, and when it left the previous timed call. Therefore all ranks know the same
+/// times, one call later, without an additional message.
 class timed_calls {
  public:
   explicit timed_calls(page_exchange& pages) noexcept : pages_{pages} {}
 
-  /// Says in this rank's notice of `round` that it comes now, which it does not if the call is not
-  /// timed, and when it left the last one.
+  /// Writes into this rank's notice of `round` the time now if it `comes` to a timed call,
+  /// otherwise 0, and the time when it left the last timed call.
   void tell(std::uint64_t round, bool comes) noexcept;
-  /// Takes those times from the notices of all ranks. If a rank did not say when it came, `call`
-  /// is not timed.
+  /// Takes the times from the notices of all ranks in `round`. If a rank has not told when it came,
+  /// `call` is not timed.
   void take(std::uint64_t round, way_trials::running& call) noexcept;
   /// Forgets the last timed call, whose end some ranks may not have told.
   void forget() noexcept { left_.reset(); }
-  /// Counts `call`, which this rank leaves.
+  /// Counts `call`, and records that this rank leaves it.
   void leave(const way_trials::running& call) noexcept;
 
  private:

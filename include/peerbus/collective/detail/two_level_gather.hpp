@@ -8,12 +8,13 @@
 
 namespace peerbus::collective::detail {
 
-/// Does an `all_gather` by `two_levels`. Each rank sends its operand to the ranks with an equal
-/// place in other groups. Then each rank publishes to its group what it has got, with its own.
+/// Does an `all_gather` by `two_levels`. Each rank sends its operand to the ranks with the same
+/// place in other groups. Then each rank publishes the operands that it has got, and its own, to
+/// its group.
 void all_gather_by_two_levels(call_rounds& all, const request& given, const reducer& reduce);
 
 /// Does a `broadcast` by `two_levels`. The root sends the data to the ranks with its place in other
-/// groups. Then these publish it to their groups.
+/// groups. Then these ranks publish the data to their groups.
 void broadcast_by_two_levels(call_rounds& all, const request& given, const reducer& reduce);
 
 }  // namespace peerbus::collective::detail

@@ -6,13 +6,15 @@
 #include <peerbus/collective/request.hpp>
 #include <peerbus/core/compiled.hpp>
 
-/// `all_reduce` in which each rank reduces one part of the elements for all ranks.
+/// The algorithms of `all_reduce` in which each rank reduces one part of the elements for all
+/// ranks.
 namespace peerbus::collective::detail {
 
-/// Each rank reduces its part of a slice in one round, and publishes the result in the next.
+/// Does an `all_reduce` in pairs of rounds: each rank reduces its part of a slice in the first
+/// round, and publishes the result in the second.
 void all_reduce_in_two_shots(call_rounds& all, const request& given, const reducer& reduce);
-/// Each rank reduces its part of the operands in the window and stores the result to all of them.
-/// No other rank accesses this part of any operand.
+/// Does an `all_reduce` of operands in a window: each rank reduces its part and stores the result
+/// to all operands. No other rank accesses this part of any operand.
 void all_reduce_in_window(call_rounds& all, const request& given, const reducer& reduce);
 
 }  // namespace peerbus::collective::detail

@@ -14,26 +14,27 @@
 
 namespace peerbus::collective::detail {
 
-/// Finds out by trial which of two ways is the faster one for calls of a team, for each operation
-/// and each size of rows, in classes of a factor of two. Operations that reduce go in one shot or
-/// in two; others stage operands in pages or read them in private memory.
+/// The trials that find the faster of two ways for calls of a team, for each operation and each
+/// size of rows, in classes of a factor of two. Operations that reduce go in one shot or in two;
+/// others stage operands in pages or read them in private memory.
 ///
-/// A call takes from when its last rank came to when its last rank left. Ranks tell each other both
-/// by notices (`timed_calls`), so all of them add the same times and choose the same way.
+/// The time of a call is from the arrival of its last rank until its last rank has left. Ranks tell
+/// each other both times by notices (`timed_calls`), so all ranks add the same times and choose the
+/// same way.
 /// Memory: 30 KiB.
 class way_trials {
  public:
-  /// A call, between its notices.
+  /// A call between its notices.
   struct running {
     std::uint16_t class_index = 0;
     std::uint8_t way = 0;     ///< 0: staged, or in one shot; 1: read, or in two shots
     bool counts = false;      ///< whether it is a call of its class
     bool is_timed = false;    ///< whether ranks tell when they have left
-    std::uint32_t began = 0;  ///< when the last one came
+    std::uint32_t began = 0;  ///< when the last rank came
   };
 
-  /// Returns how to carry out the next call of its class. Calls that ranks refuse do not count.
-  /// `assumed` is the way until both were measured.
+  /// Returns the way of the next call of its class. Calls that ranks refuse do not count. `assumed`
+  /// is the way before both ways are measured.
   [[nodiscard]] running begin(operation_kind what, std::size_t bytes,
                               std::size_t assumed) noexcept {
     const std::size_t index = class_of(what, bytes);
@@ -50,23 +51,23 @@ class way_trials {
   }
   /// Counts a call that ranks have carried out.
   void count(const running& call) noexcept { ++classes_[call.class_index].calls; }
-  /// Adds the time of a timed call, which its last rank left at `ended`.
+  /// Adds the time of a timed call. `ended` is when its last rank left.
   void add(const running& call, std::uint32_t ended) noexcept {
     // Unsigned, so that a clock that begins again with 0 meanwhile does no harm.
     classes_[call.class_index].choice.add(call.way, (ended - call.began) / 1000.0);
   }
-  /// Returns the choice of a class, for programs that look at it.
+  /// Returns the choice of a class, for programs that inspect it.
   [[nodiscard]] const peerbus::detail::measured_choice& choice(operation_kind what,
                                                                std::size_t bytes) const noexcept {
     return classes_[class_of(what, bytes)].choice;
   }
 
-  /// The call of a class with which the first trial begins; of each lap, the calls that are not
-  /// timed and those that are.
+  /// The call of a class with which the first trial begins, and the calls of each lap that are not
+  /// timed and that are timed.
   static constexpr std::uint64_t first_trial = 5;
   static constexpr std::size_t skipped_in_lap = 1;
   static constexpr std::size_t timed_in_lap = 2;
-  /// The call of a class that takes what the first trial has found.
+  /// The first call of a class that takes the result of the first trial.
   static constexpr std::uint64_t first_decision =
       peerbus::detail::trial_schedule::first_decision(first_trial, skipped_in_lap, timed_in_lap);
 

@@ -45,27 +45,31 @@ concept operator_codec = token_codec<Codec> && requires { quant_mode_of<Codec>::
 struct attributes {
   std::size_t hidden = 0;      ///< H
   std::size_t top_k = 0;       ///< K
-  std::size_t max_tokens = 0;  ///< most tokens of a rank; 0: global_bs / ranks
-  std::size_t in_flight = 1;   ///< dispatches whose results stay valid at once
+  std::size_t max_tokens = 0;  ///< largest number of tokens of a rank; 0: global_bs / ranks
+  std::size_t in_flight = 1;   ///< number of dispatches whose results stay valid at once
 
-  std::int64_t ep_world_size = 0;      ///< 0, or the size of the communicator
-  std::int64_t ep_rank_id = -1;        ///< -1, or the rank in the communicator
-  std::int64_t moe_expert_num = 0;     ///< MoE experts of all ranks, without the shared ones
-  std::string_view group_tp{};         ///< must be empty: there is no tensor-parallel group
-  std::int64_t tp_world_size = 0;      ///< 0 or 1
-  std::int64_t tp_rank_id = 0;         ///< must be 0
+  std::int64_t ep_world_size = 0;   ///< 0, or the size of the communicator
+  std::int64_t ep_rank_id = -1;     ///< -1, or the rank in the communicator
+  std::int64_t moe_expert_num = 0;  ///< number of MoE experts of all ranks, without shared experts
+  std::string_view group_tp{};      ///< must be empty: there is no tensor-parallel group
+  std::int64_t tp_world_size = 0;   ///< 0 or 1
+  std::int64_t tp_rank_id = 0;      ///< must be 0
   std::int64_t expert_shard_type = 0;  ///< must be 0: shared experts live on the first ranks
   std::int64_t shared_expert_num = 1;  ///< if no rank holds shared experts: 0 or 1, without effect
-  std::int64_t shared_expert_rank_num = 0;  ///< ranks that hold shared experts; they hold no others
+  /// Number of ranks that hold shared experts, and no other experts.
+  std::int64_t shared_expert_rank_num = 0;
   std::optional<std::int64_t> quant_mode{};  ///< none, or the mode of the codec
   std::int64_t global_bs = 0;                ///< 0, or max_tokens x ranks
   std::string_view comm_alg{};  ///< empty, "fullmesh" or "fullmesh_v1", which all mean the same
-  std::int64_t zero_expert_num = 0;   ///< experts whose output is zero; ids from moe_expert_num on
-  std::int64_t copy_expert_num = 0;   ///< experts whose output is the token; ids after those
-  std::int64_t const_expert_num = 0;  ///< constant experts; ids after those
-  /// Whether a token crosses once for each group of near ranks (moe/relay.hpp), over transports
-  /// such as `planes`. The rows of an expert then have another order of source ranks, and combine
-  /// adds the terms of experts that are not sent before those of the groups.
+  /// Number of experts whose output is zero; ids from moe_expert_num on.
+  std::int64_t zero_expert_num = 0;
+  /// Number of experts whose output is the token; ids after the zero experts.
+  std::int64_t copy_expert_num = 0;
+  std::int64_t const_expert_num = 0;  ///< number of constant experts; ids after the copy experts
+  /// The use of relays, over transports such as `planes`. With relays, a token crosses once for
+  /// each group of near ranks (moe/relay.hpp), and the rows of an expert have another order of
+  /// source ranks. Combine then adds the terms of experts that are not sent before the sums of the
+  /// groups.
   moe::relay relay = moe::relay::never;
 };
 
@@ -89,13 +93,13 @@ struct dispatch_arguments {
 /// The arguments of one combine. The caller may reuse all arrays as soon as the call returns.
 template <operator_codec Codec>
 struct combine_arguments {
-  /// The result of the dispatch. It replaces expand_idx (assist_info_for_combine) and
-  /// ep_send_counts, which have a meaning only together.
+  /// The result of the dispatch. Replaces expand_idx (assist_info_for_combine) and ep_send_counts,
+  /// which have a meaning only together.
   dispatch_result<Codec> dispatched;
-  /// [A, H]: the outputs of the experts. Empty: they are in `dispatched.expert_out`, which saves a
-  /// copy.
+  /// [A, H]: the outputs of the experts. If empty, the outputs are in `dispatched.expert_out`,
+  /// which saves a copy.
   std::span<const bf16> expand_x{};
-  std::span<const std::int32_t> expert_ids{};      ///< empty, or equal to those of dispatch
+  std::span<const std::int32_t> expert_ids{};      ///< empty, or equal to the ids of dispatch
   std::span<const float> expert_scales{};          ///< [Bs, K]
   std::span<const std::int32_t> tp_send_counts{};  ///< refused: no tensor-parallel group
   std::span<const bool> x_active_mask{};           ///< empty, or equal to that of dispatch

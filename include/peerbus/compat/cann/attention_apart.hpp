@@ -38,17 +38,18 @@ constexpr std::string_view to_string(apart_operation what) noexcept {
 /// The arguments of one call of aclnnA2e or aclnnE2a on one rank, as plain values. Expert ranks
 /// come first.
 struct apart_call {
-  apart_operation what = apart_operation::a2e;  ///< the call
+  apart_operation what = apart_operation::a2e;  ///< the operator that is called
   std::size_t expert_rank_size = 0;             ///< E
   std::size_t attention_rank_size = 0;          ///< A
-  std::size_t rank = 0;                         ///< of this rank: an expert rank if it is below E
-  std::size_t tokens = 0;                       ///< of an attention rank, which all have
-  /// of this rank: on attention ranks their tokens, on expert ranks the rows of all they serve
+  std::size_t rank = 0;    ///< number of this rank, an expert rank if it is below E
+  std::size_t tokens = 0;  ///< number of tokens of each attention rank
+  /// The tokens of this rank: on an attention rank its own tokens, on an expert rank the rows of
+  /// the attention ranks that it serves. See `batch_size_of`.
   std::size_t batch_size = 0;
-  std::size_t hidden_size = 0;                                ///< elements of a token
-  std::size_t topk = 0;                                       ///< experts of a token
-  deep_ep::element_type dtype = deep_ep::element_type::bf16;  ///< of `x` or `expandX`
-  std::size_t aiv_num = 0;                                    ///< cores that copy
+  std::size_t hidden_size = 0;  ///< number of elements of a token
+  std::size_t topk = 0;         ///< number of experts that a token chooses
+  deep_ep::element_type dtype = deep_ep::element_type::bf16;  ///< type of `x` or `expandX`
+  std::size_t aiv_num = 0;                                    ///< number of cores that copy
 
   // aclnnA2e
   bool compute_gate = false;      ///< attention computes the gate: ids and scales travel
@@ -59,16 +60,17 @@ struct apart_call {
   std::size_t hccl_buffsize_mb = 0;  ///< HCCL_BUFFSIZE of the target; 0: not set, which means 200
 };
 
-/// Returns the number of attention ranks that an expert rank serves: those whose rank is equal to
-/// its own modulo E. `c.expert_rank_size` is not 0.
+/// Returns the number of attention ranks that `expert_rank` serves: the attention ranks whose
+/// number modulo E is `expert_rank`. `c.expert_rank_size` must not be 0.
 constexpr std::size_t attention_ranks_of(const apart_call& c, std::size_t expert_rank) noexcept {
   return c.attention_rank_size / c.expert_rank_size +
          (expert_rank < c.attention_rank_size % c.expert_rank_size ? 1 : 0);
 }
 
-/// Returns what the call's rank has to give as `batchSize`. Every expert rank reads the tokens of
-/// an attention rank as its own `batchSize` divided by the number of attention ranks.
-/// `c.expert_rank_size` is not 0.
+/// Returns the `batchSize` that the call's rank must give. An expert rank divides its own
+/// `batchSize` by a number of attention ranks to get the tokens of each: in aclnnE2a the number
+/// that it serves, in aclnnA2e the largest number that any expert rank serves. `c.expert_rank_size`
+/// must not be 0.
 constexpr std::size_t batch_size_of(const apart_call& c) noexcept {
   if (c.rank >= c.expert_rank_size) return c.tokens;
   // In aclnnA2e all expert ranks give what the one with most attention ranks does.
@@ -76,8 +78,8 @@ constexpr std::size_t batch_size_of(const apart_call& c) noexcept {
   return c.tokens * attention_ranks_of(c, rank);
 }
 
-/// Returns the HCCL_BUFFSIZE that the call needs, in MB: room for flags, and for the tokens with
-/// their ids and scales.
+/// Returns the HCCL_BUFFSIZE that the call needs, in MB. It has room for flags, and for the tokens
+/// with their ids and scales.
 constexpr std::size_t required_hccl_buffsize_mb(const apart_call& c) noexcept {
   const std::size_t ranks = c.expert_rank_size + c.attention_rank_size;
   return deep_ep::hccl_buffsize_mb(2 * deep_ep::hccl_mb + 1024 * ranks + sizeof(std::int32_t) +
@@ -86,7 +88,7 @@ constexpr std::size_t required_hccl_buffsize_mb(const apart_call& c) noexcept {
 
 namespace detail {
 
-/// Checks what the operators are told of batches.
+/// Checks the call's `batchSize`.
 template <class Visit>
 constexpr void check_apart_batch(const apart_call& c, deep_ep::detail::checker<Visit>& check) {
   const std::size_t needed = batch_size_of(c);
@@ -104,7 +106,7 @@ constexpr void check_apart_batch(const apart_call& c, deep_ep::detail::checker<V
                  "give the tokens of the attention ranks that this expert rank serves: ", needed);
 }
 
-/// Checks the gate's results, which travel with the tokens or not at all.
+/// Checks the arguments for the gate's results, which travel with the tokens or not at all.
 template <class Visit>
 constexpr void check_apart_gate(const apart_call& c, deep_ep::detail::checker<Visit>& check) {
   using deep_ep::expectation;
@@ -133,7 +135,7 @@ constexpr void check_apart_gate(const apart_call& c, deep_ep::detail::checker<Vi
 }  // namespace detail
 
 /// Calls `visit(const deep_ep::finding&)` for each thing that the platform does not do as the call
-/// asks, in a fixed order. Reads nothing but the call and allocates nothing.
+/// asks, in a fixed order. Reads only the call and allocates nothing.
 template <class Visit>
 constexpr void examine(profile platform, const apart_call& c, Visit&& visit) {
   using deep_ep::expectation;
@@ -173,7 +175,7 @@ constexpr void examine(profile platform, const apart_call& c, Visit&& visit) {
 
 /// Requires that the call works on the platform.
 /// Throws: `error` (`invalid_argument`) that lists everything that the platform refuses of the
-/// call: each limit, the value, and what to change.
+/// call: each limit, the value, and the change to make.
 inline void require(profile platform, const apart_call& c) {
   deep_ep::detail::require_of(platform, c);
 }

@@ -18,13 +18,15 @@ namespace peerbus::cann::detail {
 
 using peerbus::detail::concat;
 
-/// Makes an error about an argument. `parts` name it, what was given and what was expected.
+/// Returns an error about an argument. `parts` state the argument, the given and the expected
+/// value.
 template <class... Parts>
 error wrong(errc code, const Parts&... parts) {
   return error{code, concat("moe_distribute: ", parts...)};
 }
 
-/// Returns the most tokens of a rank, from max_tokens or global_bs; 0 if neither is given.
+/// Returns the largest number of tokens of a rank, from max_tokens or global_bs; 0 if neither is
+/// given.
 constexpr std::size_t max_tokens_of(const attributes& attributes, std::size_t ranks) noexcept {
   return attributes.max_tokens != 0 ? attributes.max_tokens
                                     : static_cast<std::size_t>(attributes.global_bs) / ranks;
@@ -122,7 +124,8 @@ std::optional<error> objection_to(const attributes& attributes, std::size_t rank
   return std::nullopt;
 }
 
-/// Returns the attributes that must be equal on all ranks, except those that the exchange compares.
+/// Returns the attributes that must be equal on all ranks, without the ones that the exchange
+/// compares.
 inline std::vector<declared> declared_by(const attributes& attributes, std::size_t ranks) {
   const auto number = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
   return {{"top_k", attributes.top_k},

@@ -15,23 +15,25 @@
 /// The checks of a call's arguments, made before the call has any effect.
 namespace peerbus::cann::detail {
 
-/// Keeps the first error that the checks of a call find.
+/// The result of a call's checks: the first error that they find.
 class objections {
  public:
-  /// Requires that an array that cannot be honoured is empty. `why` ends the error.
+  /// Requires that `given` is empty, because it cannot be honoured. `why` ends the error.
   template <class T>
   void none(std::string_view name, std::span<T> given, std::string_view why) {
     if (!found_ && !given.empty())
       found_ =
           wrong(errc::unsupported, name, " has ", given.size(), " values, expected none: ", why);
   }
-  /// Requires the only value of a number that can be honoured. `why` ends the error.
+  /// Requires that `given` is `expected`, the only value that can be honoured. `why` ends the
+  /// error.
   void only(std::string_view name, std::int64_t given, std::int64_t expected,
             std::string_view why) {
     if (!found_ && given != expected)
       found_ = wrong(errc::unsupported, name, " is ", given, ", expected ", expected, ": ", why);
   }
-  /// Requires that an array has `expected` values. `shape` explains that number in the error.
+  /// Requires that `given` has `expected` values and, unless `expected` is 0, is not null.
+  /// `shape` explains `expected` in the error.
   template <class T>
   void size(std::string_view name, std::span<T> given, std::size_t expected,
             std::string_view shape) {
@@ -42,14 +44,14 @@ class objections {
     else if (given.data() == nullptr && expected != 0)
       found_ = wrong(errc::invalid_argument, name, " is null but ", expected, " values long");
   }
-  /// Requires that an array is empty or has `expected` values.
+  /// Requires that `given` is empty, or as `size` requires.
   template <class T>
   void size_if_given(std::string_view name, std::span<T> given, std::size_t expected,
                      std::string_view shape) {
     if (!given.empty()) size(name, given, expected, shape);
   }
-  /// Returns the number of tokens in an array of [tokens, hidden] values, or 0 if a check has
-  /// failed.
+  /// Requires that `given` is an array of [tokens, hidden] values with at most `most` tokens.
+  /// Returns the number of tokens, or 0 if a check has failed.
   template <class T>
   std::size_t tokens(std::string_view name, std::span<T> given, const attributes& attributes,
                      std::size_t most) {
@@ -75,7 +77,7 @@ class objections {
   std::optional<error> found_;
 };
 
-/// Checks all arguments of a dispatch except the expert ids.
+/// Checks all arguments of a dispatch except the values of the expert ids. Returns the objections.
 inline objections objections_to(const dispatch_arguments& given, const attributes& attributes,
                                 std::size_t max_tokens) {
   objections found;
@@ -94,7 +96,8 @@ inline objections objections_to(const dispatch_arguments& given, const attribute
   return found;
 }
 
-/// Checks the arguments of a combine of the dispatch whose slots are `slots`.
+/// Checks the arguments of a combine of the dispatch whose slots are `slots`. Returns the
+/// objections.
 template <operator_codec Codec>
 objections objections_to(const combine_arguments<Codec>& given, const attributes& attributes,
                          const slot_table& slots) {

@@ -18,17 +18,17 @@ enum class expert_kind : std::uint8_t {
   constant  ///< its output is the token and a constant vector, mixed by learnt factors
 };
 
-/// The placement of experts on ranks that the operators define, and the numbers by which the
-/// exchange knows the experts. The first `shared_expert_rank_num` ranks hold shared experts, one
-/// per rank. Shared expert j has `replicas()` replicas, on consecutive ranks from rank j x
-/// replicas() on. The MoE experts are dealt out in order to the remaining ranks.
+/// The placement of experts on ranks that the operators define, and the numbers that the exchange
+/// uses for the experts. The first `shared_expert_rank_num` ranks hold shared experts, one per
+/// rank. Shared expert j has `replicas()` replicas, on consecutive ranks from rank j x replicas()
+/// on. The MoE experts are dealt out in order to the remaining ranks.
 ///
-/// The exchange gives each rank equally many experts: rank x holds the `numbers_per_rank()` numbers
-/// from x times that on. A rank with a shared expert uses only the first of them. A token goes to K
-/// MoE experts and, in the slots after these, to each shared expert.
+/// The exchange gives each rank equally many experts: rank r has `numbers_per_rank()` numbers, from
+/// r x numbers_per_rank() on. A rank with a shared expert uses only its first number. A token goes
+/// to K MoE experts and, in the slots after them, to each shared expert.
 class deployment {
  public:
-  /// Requires attributes for which `objection_to_experts` returns nothing.
+  /// Makes the deployment. Requires attributes for which `objection_to_experts` returns nothing.
   constexpr deployment(const attributes& attributes, std::size_t rank_count) noexcept
       : ranks_{rank_count},
         top_k_{attributes.top_k},
@@ -43,18 +43,19 @@ class deployment {
         // at least as many experts as slots.
         per_rank_{std::max(local_, (slots() + rank_count - 1) / rank_count)} {}
 
-  /// Returns K.
+  /// Returns K, the number of slots in which a token names an expert.
   [[nodiscard]] constexpr std::size_t top_k() const noexcept { return top_k_; }
   /// Returns the number of shared experts that a token is sent to.
   [[nodiscard]] constexpr std::size_t shared() const noexcept { return shared_; }
   /// Returns the number of slots of a token in the exchange.
   [[nodiscard]] constexpr std::size_t slots() const noexcept { return top_k_ + shared_; }
-  /// Returns how many consecutive numbers the exchange gives each rank, used or not.
+  /// Returns the number of consecutive expert numbers that the exchange gives each rank, used or
+  /// not.
   [[nodiscard]] constexpr std::size_t numbers_per_rank() const noexcept { return per_rank_; }
   /// Returns the number of experts that the exchange is configured with.
   [[nodiscard]] constexpr std::size_t numbers() const noexcept { return ranks_ * per_rank_; }
 
-  /// Returns whether the rank holds a shared expert, and so no MoE experts.
+  /// Returns whether the rank holds a shared expert, and therefore no MoE experts.
   [[nodiscard]] constexpr bool holds_shared(rank_id rank) const noexcept {
     return rank.index() < shared_ranks_;
   }
@@ -62,7 +63,8 @@ class deployment {
   [[nodiscard]] constexpr std::size_t local_experts(rank_id rank) const noexcept {
     return holds_shared(rank) ? 1 : local_;
   }
-  /// Returns the id of the rank's local expert 0 among the MoE experts, or among the shared ones.
+  /// Returns the id of the rank's local expert 0, among the MoE experts or among the shared
+  /// experts.
   [[nodiscard]] constexpr std::size_t first_expert(rank_id rank) const noexcept {
     return holds_shared(rank) ? rank.index() / replicas() : (rank.index() - shared_ranks_) * local_;
   }
@@ -77,12 +79,12 @@ class deployment {
     if (id < first_copy_) return expert_kind::zero;
     return id < first_constant_ ? expert_kind::copy : expert_kind::constant;
   }
-  /// Returns the index among the constant experts of the id of one.
+  /// Returns the index of constant expert `id` among the constant experts.
   [[nodiscard]] constexpr std::size_t constant(std::int64_t id) const noexcept {
     return static_cast<std::size_t>(id - first_constant_);
   }
 
-  /// Returns the exchange's number of a MoE expert.
+  /// Returns the exchange's number of the MoE expert `id`.
   [[nodiscard]] constexpr std::int32_t number_of_moe(std::int64_t id) const noexcept {
     const auto e = static_cast<std::size_t>(id);
     return number(shared_ranks_ + e / local_, e % local_);

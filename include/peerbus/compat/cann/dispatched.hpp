@@ -16,8 +16,8 @@
 namespace peerbus::cann {
 
 /// The rows that a dispatch brought to this rank, in the operators' layout: by local expert, then
-/// by source rank, then by token. A is the number of received rows; the operators instead get
-/// tensors for the most rows that may arrive.
+/// by source rank, then by token. A is the number of received rows. The operators' own tensors
+/// instead have room for the largest number of rows that may arrive.
 ///
 /// A view, cheap to copy. All its memory belongs to the `moe_distribute` that returned it and is
 /// valid until the `in_flight`th next dispatch of that object. The caller may write `expert_out`
@@ -26,24 +26,25 @@ template <token_codec Codec>
 struct dispatch_result {
   std::span<const typename Codec::element> expand_x;  ///< [A, H]
   std::span<const float> dynamic_scales;  ///< [A] if rows are quantised, otherwise empty
-  /// [A, 3]: source rank, index of the token there, and its slot: k, or K + the number of the
-  /// shared expert. The operators' expandIdx, or assistInfoForCombine.
+  /// [A, 3]: source rank, index of the token on that rank, and slot of the token: k, or K + the
+  /// number of the shared expert. The operators' expandIdx, or assistInfoForCombine.
   std::span<const std::int32_t> expand_idx;
-  /// [local experts]: the number of rows of each. For expert_token_nums_type 0, the rows of it and
-  /// of all experts before it.
+  /// [local experts]: the number of rows of each expert. If expert_token_nums_type is 0, the number
+  /// of rows of the expert and all experts before it.
   std::span<const std::int64_t> expert_token_nums;
   /// [local experts x ranks], by local expert, then by source rank: prefix sums of the number of
   /// rows. The operators' epSendCounts of combine.
   std::span<const std::int32_t> ep_recv_counts;
   std::span<bf16> expert_out;  ///< [A, H]: the experts may write their outputs here
 
-  moe::received<Codec> rows;  ///< for `combine`; expert numbers as in deployment.hpp
+  /// The received rows, for `combine`; numbers of experts as in deployment.hpp.
+  moe::received<Codec> rows;
 };
 
 namespace detail {
 
-/// The arrays of a result that the exchange does not hold, for one dispatch. The constructor
-/// allocates all memory.
+/// The arrays of one dispatch's result that the exchange does not hold. The constructor allocates
+/// all memory.
 class result_arrays {
  public:
   result_arrays(std::size_t local_experts, std::size_t rank_count, std::size_t most_rows)
@@ -51,8 +52,8 @@ class result_arrays {
     origins_.reserve(3 * most_rows);
   }
 
-  /// Fills the arrays from the received rows and returns the result. `sums`: expert_token_nums are
-  /// prefix sums.
+  /// Fills the arrays from the received rows and returns the result. If `sums`, expert_token_nums
+  /// are prefix sums.
   template <token_codec Codec>
   dispatch_result<Codec> publish(const moe::received<Codec>& rows, std::size_t hidden,
                                  bool sums) noexcept {

@@ -19,8 +19,8 @@
 namespace peerbus::cann::detail {
 
 /// The terms that a combine adds at the home rank besides the rows of remote experts. The
-/// constructor allocates all memory. Memory of constant experts' rows is only touched where they
-/// are used.
+/// constructor allocates all memory. The memory for rows of constant experts is only touched if
+/// tokens use these experts.
 class home_terms {
  public:
   home_terms(const attributes& attributes, const deployment& where, std::size_t max_tokens)

@@ -22,16 +22,17 @@
 
 namespace peerbus::cann::detail {
 
-/// Keeps the operations of all ranks in step: knows the latest dispatches, and makes all ranks
-/// refuse an operation if one of them gives a result that it cannot be about, or if ranks give
-/// different results.
+/// The guard that keeps the operations of all ranks in step. It knows the latest dispatches. It
+/// makes all ranks refuse an operation if a rank gives a result that the operation cannot use, or
+/// if ranks give different results.
 template <class Exchange>
 class operations final : private peerbus::deep_ep::detail::agreeing_channels {
  public:
   using rows_type = typename Exchange::received_type;
   using kind = peerbus::deep_ep::detail::started_operation::kind;
 
-  /// Collective. Takes the memory through which ranks agree. `comm` outlives it.
+  /// Allocates the memory through which ranks agree. Collective. `comm` must outlive this object.
+  /// Throws: as `communicator::make_window`.
   template <transport Transport>
   operations(communicator<Transport>& comm, std::size_t in_flight, deadline until)
       : agreement_{comm, {"dispatch", "combine", "dispatched", "the operators"}, {}, *this, until},
@@ -40,7 +41,7 @@ class operations final : private peerbus::deep_ep::detail::agreeing_channels {
   operations& operator=(const operations&) = delete;
   ~operations() override = default;
 
-  /// Sets the exchange, whose waits then ask the agreement.
+  /// Sets the exchange that carries out the operations. Its waits call the agreement from now on.
   void serve(Exchange& moe) {
     moe_ = &moe;
     moe.watch_waits(&agreement_);
@@ -48,8 +49,9 @@ class operations final : private peerbus::deep_ep::detail::agreeing_channels {
 
   /// Counts the next collective call.
   void begin() noexcept { agreement_.begin(); }
-  /// Returns what `carry_out()` returns: the rows of the next dispatch of the exchange, to which
-  /// this rank gives `tokens` tokens.
+  /// Calls `carry_out()`, which makes the exchange's next dispatch with `tokens` tokens of this
+  /// rank, and returns the received rows.
+  /// Throws: as `carry_out()`, or the reason if the ranks have refused the call.
   template <class Dispatch>
   rows_type dispatch(std::size_t tokens, const std::optional<deadline>& until,
                      Dispatch&& carry_out) {
@@ -61,24 +63,26 @@ class operations final : private peerbus::deep_ep::detail::agreeing_channels {
     made.rows.emplace(rows);
     return rows;
   }
-  /// Returns whether `rows` are those of one of the latest dispatches.
+  /// Returns whether `rows` belong to one of the latest dispatches.
   [[nodiscard]] bool knows(const rows_type& rows) const noexcept {
     return rows.ticket().exchange == moe_ &&
            latest_.of(rows.ticket().number).number == rows.ticket().number;
   }
-  /// Returns whether `rows`, which are known, have been combined and not reopened.
+  /// Returns whether `rows` have been combined and not reopened. They must be known.
   [[nodiscard]] bool is_combined(const rows_type& rows) const noexcept {
     return latest_.of(rows.ticket().number).is_combined;
   }
-  /// Calls `carry_out()`, which combines `rows`. They are known and not combined.
+  /// Calls `carry_out()`, which combines `rows`. They must be known and not combined.
+  /// Throws: as `carry_out()`, or the reason if the ranks have refused the call.
   template <class Combine>
   void combine(const rows_type& rows, const std::optional<deadline>& until, Combine&& carry_out) {
     operation& dispatched = latest_.of(rows.ticket().number);
     with_reason(started(dispatched, kind::combine), until, std::forward<Combine>(carry_out));
     dispatched.is_combined = true;
   }
-  /// Reopens `rows`, which are known and combined. They are open afterwards even if the ranks have
-  /// refused the call.
+  /// Reopens `rows`, which must be known and combined. They are open afterwards even if the ranks
+  /// have refused the call.
+  /// Throws: as `Exchange::reopen`, or the reason if the ranks have refused the call.
   void reopen(const rows_type& rows, const std::optional<deadline>& until) {
     operation& dispatched = latest_.of(rows.ticket().number);
     const std::uint64_t call = started(dispatched, kind::reopen);
@@ -86,13 +90,14 @@ class operations final : private peerbus::deep_ep::detail::agreeing_channels {
     dispatched.is_combined = false;
     if (const auto refused = agreement_.take_refusal(call, until)) throw error{*refused};
   }
-  /// Makes all ranks refuse the call for the error that `misuse()` throws, and throws it.
+  /// Calls `misuse()`, which throws an error. Makes all ranks refuse the call, and throws that
+  /// error.
   template <class Misuse>
   void refuse_misuse(const std::optional<deadline>& until, Misuse&& misuse) {
     agreement_.or_refuse(until, std::forward<Misuse>(misuse));
   }
 
-  /// Refuses the next dispatch of the exchange, which the other ranks make.
+  /// Refuses the exchange's next dispatch, which the other ranks make.
   void refuse_dispatch(const std::optional<deadline>& until) {
     const moe::routing none{std::span<const std::int32_t>{}, std::span<const float>{}};
     try {
@@ -106,7 +111,7 @@ class operations final : private peerbus::deep_ep::detail::agreeing_channels {
   struct operation {
     std::uint64_t number = 0;  ///< number of the dispatch
     std::uint64_t call = 0;    ///< number of the call that made it
-    std::size_t tokens = 0;    ///< of this rank
+    std::size_t tokens = 0;    ///< number of tokens of this rank
     bool is_combined = false;
     std::optional<rows_type> rows;
   };
@@ -114,8 +119,8 @@ class operations final : private peerbus::deep_ep::detail::agreeing_channels {
   [[nodiscard]] std::uint64_t started(const operation& dispatched, kind what) noexcept {
     return agreement_.started({.number = dispatched.number, .what = what, .plan = dispatched.call});
   }
-  /// Returns what `carry_out()` returns. If the ranks have refused the call, throws the error that
-  /// says why.
+  /// Calls `carry_out()` and returns its result.
+  /// Throws: as `carry_out()`, or the reason if the ranks have refused the call.
   template <class CarryOut>
   decltype(auto) with_reason(std::uint64_t call, const std::optional<deadline>& until,
                              CarryOut&& carry_out) {

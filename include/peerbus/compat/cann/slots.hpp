@@ -16,10 +16,10 @@
 
 namespace peerbus::cann::detail {
 
-/// An x_active_mask: tells which slots are active.
+/// A view of an `x_active_mask`, which states for each token or slot whether it is active.
 class active_mask {
  public:
-  /// Requires a mask for which `objection` returns nothing.
+  /// Makes the view. Requires a mask for which `objection` returns nothing.
   active_mask(std::span<const bool> values, std::size_t tokens, std::size_t top_k) noexcept
       : values_{values}, per_slot_{values.size() == tokens * top_k}, top_k_{top_k} {}
 
@@ -28,7 +28,7 @@ class active_mask {
     return values_[per_slot_ ? token * top_k_ + k : token];
   }
 
-  /// Returns an error that describes a bad mask, or nothing.
+  /// Returns an error that describes why the mask is bad, or nothing if it is good.
   [[nodiscard]] static std::optional<error> objection(std::span<const bool> values,
                                                       std::size_t tokens, std::size_t top_k) {
     if (values.empty() || values.size() == tokens * top_k) return std::nullopt;
@@ -63,9 +63,9 @@ class slot_table {
     return ids_[token * top_k_ + k];
   }
 
-  /// Copies the ids of active slots from `given`, whose size has been checked. `ids` is the number
-  /// of valid ids.
-  /// Returns an error that describes a bad id, or nothing.
+  /// Copies the ids of active slots from `given`, whose size must have been checked. `ids` is the
+  /// number of valid ids. Returns an error that describes the first active slot whose id is out of
+  /// range or repeated within its token, or nothing.
   [[nodiscard]] std::optional<error> take(std::span<const std::int32_t> given,
                                           const active_mask& active, std::int64_t ids) {
     tokens_ = given.size() / top_k_;
@@ -89,7 +89,7 @@ class slot_table {
     return std::nullopt;
   }
 
-  /// Returns an error that describes the first slot in which combine's arguments differ from
+  /// Returns an error that describes the first slot in which combine's argument differs from
   /// dispatch's, or nothing.
   [[nodiscard]] std::optional<error> differs(std::span<const std::int32_t> given) const {
     for (std::size_t s = 0; s < given.size(); ++s)
@@ -106,10 +106,10 @@ class slot_table {
     return std::nullopt;
   }
 
-  /// Writes the expert numbers by which the exchange routes, [tokens, deployment.slots()], to
-  /// `into`; -1 for a slot that is not sent. Slots of zero, copy and constant experts are not sent.
-  /// A token without any active slot is not sent to the shared experts either. Returns the part of
-  /// `into` that was written.
+  /// Writes the exchange's expert numbers, [tokens, experts.slots()], to `into`, and returns the
+  /// written part. A slot that is not sent gets -1. Inactive slots and slots of zero, copy and
+  /// constant experts are not sent. A token without any active slot is not sent to the shared
+  /// experts either.
   [[nodiscard]] std::span<const std::int32_t> numbers(const deployment& experts, rank_id source,
                                                       std::span<std::int32_t> into) const noexcept {
     std::size_t slot = 0;

@@ -33,31 +33,33 @@ namespace peerbus::deep_ep {
 struct agrs_config {
   std::size_t num_max_session_bytes =
       0;  ///< gathered tensors; `agrs_sessions::gathered_bytes` each
-  std::size_t num_max_all_gathers_per_session = 0;  ///< each may be of several tensors
+  /// Gathers of a session; each may have several tensors.
+  std::size_t num_max_all_gathers_per_session = 0;
 };
 
 /// The tensors that an `all_gather` will fill: views of the sessions' memory.
 struct all_gather_result {
-  std::vector<tensor> gathered{};  ///< [ranks, ...] of each given tensor
-  /// Its wait returns when the parts of all ranks have arrived.
+  std::vector<tensor> gathered{};  ///< [ranks, ...] for each given tensor
+  /// The event whose wait returns when the parts of all ranks have arrived.
   /// Throws, on all ranks: `error` refused if a rank has refused its tensors, mismatch if sizes
-  /// differ between ranks. The tensors are then undefined.
+  /// differ between ranks. The tensors are then undefined. On this rank alone: invalid_argument if
+  /// the session is over; timed_out, after which the wait may be repeated; peer_dead.
   event_overlap handle{};
 };
 
-/// All-gathers in sessions, as DeepEP 2.1 has them: within a session each gather has memory of its
-/// own, so that no gather waits for another. A session uses the memory from its start; it is over
-/// when all ranks have ended it.
+/// All-gathers in sessions, as in DeepEP 2.1. Within a session each gather has memory of its own,
+/// so that no gather waits for another. Each session uses the memory from its start. A session is
+/// over when all ranks have ended it.
 ///
 /// Signals of a rank: for each gather of a session and each rank, the number of the latest session
 /// in which that rank's part has arrived; then for each rank, the number of the latest session that
-/// it has ended. Behind the memory of sessions lies, for each gather and rank, a word that stands
-/// for the sizes that it gathers.
+/// it has ended. Behind the memory of sessions lies, for each gather and rank, a word that
+/// identifies the sizes that the rank gathers.
 ///
-/// Threads: one at a time.
+/// Threads: one call at a time.
 class agrs_sessions final : private detail::pending_operations {
  public:
-  /// Collective. Takes the memory. `comm` must outlive this.
+  /// Allocates the sessions. Collective. `comm` must outlive them.
   /// Throws, on all ranks: `error` invalid_argument on the ranks whose sizes are bad and refused on
   /// the others; mismatch if sizes differ between ranks; or as `communicator::make_window`.
   template <transport Transport>
@@ -67,14 +69,15 @@ class agrs_sessions final : private detail::pending_operations {
         needs_settling_{!detail::window_maker{comm}.is_direct()},
         window_{made(detail::window_maker{comm}, sizes, until.value_or(comm.default_deadline()))} {}
 
-  /// Returns the bytes of a session that a tensor of `bytes` takes, gathered from `ranks` ranks.
+  /// Returns the size in bytes that a tensor of `bytes` bytes takes in a session if it is gathered
+  /// from `ranks` ranks.
   [[nodiscard]] static constexpr std::size_t gathered_bytes(std::size_t ranks,
                                                             std::size_t bytes) noexcept {
     return align_up(ranks * bytes, 32);
   }
 
-  /// Begins a session. What earlier sessions gathered may be overwritten from now on. Does not
-  /// communicate.
+  /// Begins a session. Tensors that earlier sessions gathered may be overwritten from now on. Does
+  /// not communicate.
   /// Throws: `error` invalid_argument if a session is open.
   void begin() {
     constexpr std::string_view call = "create_agrs_session";
@@ -86,8 +89,10 @@ class agrs_sessions final : private detail::pending_operations {
     used_ = calls_ = 0;
     broken_.reset();
   }
-  /// Ends the session, collectively. Returns when no rank uses its memory any longer.
+  /// Ends the session. Collective. Returns when no rank uses its memory any longer.
   /// Cost: a signal to every rank, and a wait for each.
+  /// Throws: `error` invalid_argument if no session is open. timed_out, peer_dead or unreachable,
+  /// which poison the communicator.
   void end(std::optional<deadline> until = std::nullopt) {
     constexpr std::string_view call = "destroy_agrs_session";
     require_open(call);
@@ -98,8 +103,9 @@ class agrs_sessions final : private detail::pending_operations {
                  until.value_or(group().default_deadline()));
   }
 
-  /// Returns this rank's part of what the next `gather` fills with a tensor of these sizes, behind
-  /// `earlier` tensors of the same gather. A part that is filled in place is not copied.
+  /// Returns this rank's part of the next gathered tensor of `shape` and `type`, behind `earlier`
+  /// tensors of the same `gather`. A part that is filled in place is not copied.
+  /// Throws: `error` invalid_argument if no session is open, or the session has no room.
   [[nodiscard]] tensor place(std::initializer_list<std::size_t> shape, dtype type,
                              std::span<const const_tensor> earlier = {}) {
     constexpr std::string_view call = "agrs_get_inplace_tensor";
@@ -112,13 +118,13 @@ class agrs_sessions final : private detail::pending_operations {
     return {window_.local() + offset + group().rank().index() * made.bytes(), type, shape};
   }
 
-  /// Collective: puts this rank's tensors, of one or two dimensions, without gaps and of equal
-  /// sizes on all ranks, to all ranks. They may change on return. Does not wait; the handle does.
-  /// The results are valid until the session ends.
+  /// Sends this rank's tensors to all ranks. Collective. The tensors have one or two dimensions, no
+  /// gaps and equal sizes on all ranks, and may be reused on return. Does not wait for other ranks;
+  /// the handle's wait does. The results are valid until the session ends.
   /// Cost: copies each tensor to every rank, and raises a signal there.
-  /// Throws: `error` invalid_argument for bad tensors, or those for which the session has no room;
-  /// then, and after a mismatch, every gather of the session is refused on all ranks. Also if no
-  /// session is open, or it has had all its gathers, on this rank alone.
+  /// Throws: `error` invalid_argument if tensors are bad or the session has no room for them. After
+  /// this error, and after a mismatch, every gather of the session is refused on all ranks. On this
+  /// rank alone, invalid_argument if no session is open or it has had all its gathers.
   [[nodiscard]] all_gather_result gather(std::span<const const_tensor> tensors) {
     constexpr std::string_view call = "all_gather";
     require_open(call);
@@ -156,7 +162,7 @@ class agrs_sessions final : private detail::pending_operations {
   }
 
  private:
-  static constexpr std::uint64_t refusal = 0;  ///< the word of a rank that gathers nothing
+  static constexpr std::uint64_t refusal = 0;  ///< the word of a rank that has refused its tensors
 
   [[nodiscard]] rank_group& group() const noexcept { return window_.group(); }
   [[nodiscard]] static detail::one_sided_window made(const detail::window_maker& make_window,
@@ -180,7 +186,7 @@ class agrs_sessions final : private detail::pending_operations {
     const std::size_t words = sizes.num_max_all_gathers_per_session * ranks;
     return make_window(words_at(sizes) + words * sizeof(std::uint64_t), words + ranks, until);
   }
-  /// Returns the byte at which the memory of sessions ends and the words begin.
+  /// Returns the offset, in bytes, at which the memory of sessions ends and the words begin.
   [[nodiscard]] static std::size_t words_at(const agrs_config& sizes) noexcept {
     return align_up(sizes.num_max_session_bytes, 32);
   }
@@ -226,7 +232,7 @@ class agrs_sessions final : private detail::pending_operations {
     for (const rank_id peer : group().peers())
       window_.store(call, peer, place, {own, bytes}, place);
   }
-  /// Tells all ranks the word of this rank for a gather, behind its parts.
+  /// Writes this rank's word for a gather to all ranks, after its parts, and raises their signals.
   void tell(std::string_view call, std::size_t slot, std::uint64_t word) {
     const std::size_t number = slot * group().size() + group().rank().index();
     const std::size_t place = words_at(sizes_) + number * sizeof word;
@@ -245,7 +251,7 @@ class agrs_sessions final : private detail::pending_operations {
     return word;
   }
 
-  /// Waits for a gather. Gathers of the session may be waited for again.
+  /// Waits until all parts of a gather have arrived. May be repeated while the session is open.
   void receive(std::uint64_t operation) override {
     constexpr std::string_view call = "all_gather";
     const std::size_t most = sizes_.num_max_all_gathers_per_session;
@@ -277,8 +283,8 @@ class agrs_sessions final : private detail::pending_operations {
   detail::one_sided_window window_;
   std::uint64_t session_ = 0;
   bool is_open_ = false;
-  std::size_t used_ = 0;   ///< bytes of the session
-  std::size_t calls_ = 0;  ///< gathers of the session
+  std::size_t used_ = 0;   ///< bytes of the session that are used
+  std::size_t calls_ = 0;  ///< gathers that the session has had
   std::optional<error> broken_;
 };
 

@@ -12,12 +12,12 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
 
-/// The refusal of arguments: each error names the argument, what was expected and what was given.
+/// The refusal of arguments: each error names the argument, the expected and the given value.
 namespace peerbus::deep_ep::detail {
 
 using peerbus::detail::concat;
 
-/// Stands for any size in a `tensor_form`.
+/// The size in a `tensor_form` that stands for any size.
 inline constexpr std::size_t any = std::numeric_limits<std::size_t>::max();
 
 /// The element types and sizes that a tensor must have.
@@ -43,8 +43,8 @@ inline void append_text(std::string& out, const tensor_form& form) {
   out += form.contiguous ? "], contiguous" : "], the last dimension contiguous";
 }
 
-/// An argument of a call, for checks. `parts` become text only if the argument is refused, because
-/// text allocates.
+/// The name of an argument and of its call, for checks. `parts` become text only if the argument is
+/// refused, because text allocates.
 struct argument {
   std::string_view call;
   std::string_view name;
@@ -57,7 +57,7 @@ struct argument {
   void require(bool fits, const Parts&... parts) const {
     if (!fits) refuse(errc::invalid_argument, parts...);
   }
-  /// Throws `error` unsupported if an argument that this library cannot honour was given.
+  /// Throws `error` unsupported if `given`: this library cannot honour the argument.
   void refuse_if_given(bool given, std::string_view why) const {
     if (given) refuse(errc::unsupported, "was given; ", why);
   }
@@ -87,7 +87,7 @@ inline void require_form(const argument& what, const const_tensor& given, const 
                to_string(given.type()));
 }
 
-/// Requires the form, as `require_form`, of a tensor that may be None.
+/// Requires that `given` has the form, unless it is none. Contract as `require_form`.
 inline void require_form_if_given(const argument& what, const const_tensor& given,
                                   const tensor_form& form) {
   if (given) require_form(what, given, form);

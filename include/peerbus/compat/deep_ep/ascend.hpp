@@ -19,11 +19,11 @@ namespace peerbus::deep_ep {
 
 /// Options of an `ascend_buffer`; equal on all ranks.
 struct ascend_options {
-  std::size_t in_flight = 2;              ///< as in `buffer_options`
+  std::size_t in_flight = 2;              ///< see `buffer_options`
   profile target = profile::ascend_a3;    ///< ascend_a3 or ascend_a2: the limits to obey
   target_environment target_is{};         ///< the environment variables of the target
   std::size_t target_ranks_per_node = 0;  ///< 0: the usual number of the target
-  moe::relay relay = moe::relay::never;   ///< as in `buffer_options`
+  moe::relay relay = moe::relay::never;   ///< see `buffer_options`
 };
 
 /// The arguments of `ascend_buffer::low_latency_dispatch`, which reads the tensors before it
@@ -52,7 +52,7 @@ struct ascend_dispatch_result {
   /// rank, then by token. The memory after these rows is unwritten.
   tensor recv_x{};
   tensor recv_x_scales{};  ///< float32 [R * B * min(K, L)]; none without use_fp8
-  tensor recv_count{};     ///< int64 [L]
+  tensor recv_count{};     ///< int64 [L]: number of rows of each local expert
   ascend_handle handle{};  ///< for `low_latency_combine`
 };
 
@@ -62,12 +62,13 @@ struct ascend_combine_args {
   const_tensor x{};                 ///< bfloat16 [A or more, H], in the order of `recv_x`
   const_tensor topk_idx{};          ///< equal to the topk_idx of the dispatch
   const_tensor topk_weights{};      ///< float32 [T, K]
-  ascend_handle handle{};           ///< of the dispatch
+  ascend_handle handle{};           ///< the handle of the dispatch
   std::optional<deadline> until{};  ///< none: the communicator's default
 };
 
 /// The sums of a combine, weighted at the home rank as by `buffer::low_latency_combine`. Valid
-/// until the `in_flight`th next dispatch of the same shape is combined, or the handle once more.
+/// until the `in_flight`th next dispatch of the same shape is combined, or this handle is combined
+/// again.
 struct ascend_combine_result {
   tensor combined_x{};  ///< bfloat16 [T, H], in the buffer's memory
 };

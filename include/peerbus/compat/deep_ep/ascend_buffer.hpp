@@ -27,8 +27,9 @@
 
 namespace peerbus::deep_ep {
 
-/// The low-latency mode of DeepEP-Ascend, with the results and the limits that a program meets on
-/// an Ascend. Memory, agreement of the ranks, errors and threads as for `buffer`.
+/// The low-latency mode of DeepEP-Ascend, with the results and the limits that a program has on an
+/// Ascend. The rules of `buffer` on memory, agreement of the ranks, errors and threads hold here
+/// too.
 template <transport Transport>
 class ascend_buffer {
  public:
@@ -47,7 +48,7 @@ class ascend_buffer {
   ascend_buffer& operator=(const ascend_buffer&) = delete;
   ~ascend_buffer() = default;
 
-  /// Collective. Sends each token to every expert that it names. Returns when all rows for this
+  /// Sends each token to every expert that it names. Collective. Returns when all rows for this
   /// rank's experts have arrived.
   /// Cost: that of `cann::moe_distribute::dispatch`.
   /// Throws, besides the errors of `buffer`: `error` invalid_argument for a call that the target
@@ -58,10 +59,11 @@ class ascend_buffer {
     return channel_for(shape, args.until).dispatch(args);
   }
 
-  /// Collective. Returns rows to their home ranks and adds them up there, weighted. Returns when
+  /// Returns rows to their home ranks and adds them up there, weighted. Collective. Returns when
   /// the sums are complete. A dispatch can be combined any number of times, until `in_flight` later
-  /// ones; each but the first first waits until all ranks have come to it.
+  /// ones. Each combine of it after the first waits until all ranks have called it.
   /// Cost: copies each row once.
+  /// Throws: the errors of `buffer`.
   [[nodiscard]] ascend_combine_result low_latency_combine(const ascend_combine_args& args) {
     calls_.begin(args.until);
     return calls_
@@ -73,7 +75,7 @@ class ascend_buffer {
         .combine(args);
   }
 
-  /// Does as `buffer::refuse`.
+  /// Refuses the call that the other ranks make. Collective. Contract as `buffer::refuse`.
   void refuse(const error& why, std::optional<deadline> until = std::nullopt) {
     calls_.begin(until);
     calls_.refuse(why, until);

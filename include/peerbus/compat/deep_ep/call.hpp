@@ -115,15 +115,15 @@ struct target_environment {
 struct call {
   operation what = operation::low_latency_dispatch;  ///< the function that is called
 
-  std::size_t ranks = 0;           ///< of the group
+  std::size_t ranks = 0;           ///< number of ranks of the group
   std::size_t ranks_per_node = 0;  ///< 0: the usual 8; has no effect on A3
   std::size_t tokens = 0;          ///< tokens of this rank
-  /// num_max_dispatch_tokens_per_rank of low latency, num_max_tokens_per_rank of `EPBuffer`
+  /// num_max_dispatch_tokens_per_rank of low latency, or num_max_tokens_per_rank of `EPBuffer`
   std::size_t max_tokens = 0;
   std::size_t hidden = 0;   ///< values of a token
-  std::size_t top_k = 0;    ///< columns of topk_idx; 0 in normal mode: no topk_idx is given
-  std::size_t experts = 0;  ///< of all ranks
-  element_type dtype = element_type::bf16;  ///< of `x`
+  std::size_t top_k = 0;    ///< columns of topk_idx; 0 in normal mode if no topk_idx is given
+  std::size_t experts = 0;  ///< number of experts of all ranks
+  element_type dtype = element_type::bf16;  ///< type of `x`
   bool dropped = false;                     ///< topk_idx has slots without an expert, such as -1
   bool narrow_topk_idx = false;             ///< topk_idx is given and is not int64
   bool gaps_in_x = false;                   ///< `x` is not contiguous
@@ -131,55 +131,55 @@ struct call {
   // The `Buffer`
   bool no_low_latency_mode = false;             ///< it was made without low_latency_mode
   std::optional<std::size_t> num_nvl_bytes{};   ///< none: not known, so not checked
-  std::optional<std::size_t> num_rdma_bytes{};  ///< likewise
+  std::optional<std::size_t> num_rdma_bytes{};  ///< none: not known, so not checked
 
   // low_latency_dispatch
   bool use_fp8 = false;                      ///< fp8 travels; int8 on Ascend
   bool round_scale = false;                  ///< scales are powers of two
   bool use_ue8m0 = false;                    ///< scales are packed exponents
-  bool cumulative_statistics_given = false;  ///< cumulative_local_expert_recv_stats
-  bool weights_given = false;                ///< topk_weights
+  bool cumulative_statistics_given = false;  ///< cumulative_local_expert_recv_stats is given
+  bool weights_given = false;                ///< topk_weights is given
 
   // low_latency_combine
   bool use_logfmt = false;  ///< outputs travel in the LogFMT format
   bool zero_copy = false;   ///< outputs lie in the buffer already
-  bool out_given = false;   ///< out
+  bool out_given = false;   ///< out is given
 
   // low_latency_dispatch and low_latency_combine
   bool return_recv_hook = false;       ///< a hook receives the results
-  bool wait_statistics_given = false;  ///< dispatch_ or combine_wait_recv_cost_stats
+  bool wait_statistics_given = false;  ///< dispatch_ or combine_wait_recv_cost_stats is given
 
   // dispatch
-  std::size_t expert_alignment = 1;  ///< expert counts are rounded up to multiples
-  std::size_t num_worst_tokens = 0;  ///< rows of results of fixed size; 0: none
-  bool cached_handle = false;        ///< handle
+  std::size_t expert_alignment = 1;  ///< expert counts are rounded up to multiples of it
+  std::size_t num_worst_tokens = 0;  ///< fixed number of rows of the results; 0: not fixed
+  bool cached_handle = false;        ///< handle is given
 
   // combine
-  bool bias_given = false;  ///< bias
+  bool bias_given = false;  ///< bias is given
 
   // dispatch and combine
-  bool config_given = false;             ///< config
-  bool previous_event_given = false;     ///< previous_event
+  bool config_given = false;             ///< config is given
+  bool previous_event_given = false;     ///< previous_event is given
   bool allocate_on_comm_stream = false;  ///< results belong to the communication stream
 
   // EPBuffer, and its dispatch and combine
   bool do_expand = false;                ///< rows are grouped by expert
   bool do_handle_copy = false;           ///< the handle copies topk_idx
   bool allow_multiple_reduction = true;  ///< a rank may add up its rows of a token
-  bool sl_idx_given = false;             ///< sl_idx
+  bool sl_idx_given = false;             ///< sl_idx is given
   std::size_t num_qps = 0;               ///< num_qps or num_allocated_qps; 0: automatic
   std::size_t num_sms = 0;               ///< 0: automatic
 
   // Functions of BucketBuffer
-  std::size_t tensors = 0;  ///< tensors of the list
-  /// the greatest common divisor of the bytes of these tensors on this rank; 0: one of them is
-  /// empty
+  std::size_t tensors = 0;  ///< number of tensors in the list
+  /// The greatest common divisor of the sizes of these tensors on this rank, in bytes; 0 if a
+  /// tensor is empty.
   std::size_t tensor_bytes = 0;
 
   // All functions
   bool async_finish = false;  ///< an event completes the results
 
-  comm_algorithm algorithm = comm_algorithm::automatic;  ///< of the Ascend operators
+  comm_algorithm algorithm = comm_algorithm::automatic;  ///< algorithm of the Ascend operators
   target_environment environment{};  ///< the variables that are set on the target
 };
 

@@ -24,10 +24,10 @@ namespace peerbus::deep_ep {
 
 /// DeepEP V2's ElasticBuffer with `do_expand`, with its names and meanings. Rows arrive grouped by
 /// expert, ready for a grouped GEMM, together with their origins. The form without `do_expand` is
-/// `buffer::dispatch`. Beside these calls it has entries that all ranks store and each reads by
+/// `buffer::dispatch`. The buffer also has entries that all ranks store and each rank reads by
 /// number (`engram_...`), tensors for neighbours in a ring (`pp_...`), and all-gathers in sessions
-/// (`agrs_...`), each of which takes memory of its own when it is first used or configured.
-/// Memory, errors and threads as for `buffer`.
+/// (`agrs_...`). Each of these allocates memory of its own when it is first used or configured. The
+/// rules of `buffer` on memory, errors and threads hold here too.
 template <transport Transport>
 class elastic_buffer {
  public:
@@ -39,41 +39,42 @@ class elastic_buffer {
   elastic_buffer& operator=(const elastic_buffer&) = delete;
   ~elastic_buffer() = default;
 
-  /// Collective. Sends each token to every expert that it names, or that `handle` names for it.
+  /// Sends each token to every expert that it names, or that `handle` names for it. Collective.
   /// Returns when all rows for this rank's experts have arrived.
   /// Cost: that of a compact `moe::exchange::dispatch`. Rows are not copied again.
   /// Throws, on all ranks, besides the errors of `buffer`: `error` mismatch if ranks give handles
-  /// of different dispatches, or only some of them give a handle.
+  /// of different dispatches, or only some ranks give a handle.
   [[nodiscard]] elastic_dispatch_result dispatch(const elastic_dispatch_args& args) {
     return calls_.dispatch(args);
   }
 
-  /// Collective. Returns rows to their home ranks and adds them up there, unweighted. A handle can
-  /// be combined any number of times, after any number of later dispatches; the results of its
-  /// combines are then those of the latest. Returns when the sums are complete. With
+  /// Returns rows to their home ranks and adds them up there, unweighted. Collective. A handle can
+  /// be combined any number of times, after any number of later dispatches. Each combine of a
+  /// handle overwrites the results of the previous one. Returns when the sums are complete. With
   /// `async_with_compute_stream` it may return earlier, and the event completes the sums.
-  /// Cost: copies each row once. If `in_flight` dispatches of the same shape came after the latest
-  /// one of the handle, or hidden differs from it, a dispatch without rows comes first.
+  /// Cost: copies each row once. If `in_flight` dispatches of the same shape followed the handle's
+  /// latest dispatch, or `x` has another hidden size, first makes a dispatch without rows.
   /// Throws, on all ranks, besides the errors of `buffer`: `error` mismatch if only some ranks give
   /// weights.
   [[nodiscard]] elastic_combine_result combine(const elastic_combine_args& args) {
     return calls_.combine(args);
   }
 
-  /// Contract as `buffer::refuse`.
+  /// Refuses the `dispatch` or `combine` that the other ranks make. Collective. Contract as
+  /// `buffer::refuse`.
   void refuse(const error& why, std::optional<deadline> until = std::nullopt) {
     calls_.refuse(why, until);
   }
-  /// Collective: states that the next call is one without `do_expand`, of a `buffer`. Contract as
-  /// `buffer::call_other_form`.
+  /// States that this rank's next call is one without `do_expand`, of a `buffer`. Collective.
+  /// Contract as `buffer::call_other_form`.
   void call_other_form(std::optional<deadline> until = std::nullopt) {
     calls_.call_other_form(until);
   }
 
   // --- entries -----------------------------------------------------------------------------------
 
-  /// Collective. Stores this rank's entries, [entries, hidden], and the scales of the entries of
-  /// all ranks, if there are any. Contract as `engram_buffer::write` with one table.
+  /// Stores this rank's entries, [entries, hidden], and the scales of the entries of all ranks, if
+  /// there are any. Collective. Contract as `engram_buffer::write` with one table.
   void engram_write(const const_tensor& storage, const const_tensor& sf = {},
                     std::optional<deadline> until = std::nullopt) {
     engram_.write({&storage, 1}, {&sf, sf ? std::size_t{1} : 0}, until);
@@ -87,8 +88,8 @@ class elastic_buffer {
 
   // --- neighbours --------------------------------------------------------------------------------
 
-  /// Collective. Takes memory for tensors between neighbours, as the constructor of `pp_buffer`.
-  /// Tensors that were sent before and not received are lost.
+  /// Allocates memory for tensors between neighbours. Collective. Contract as the constructor of
+  /// `pp_buffer`. Tensors that were sent before and not received are lost.
   void pp_set_config(const pp_config& sizes, std::optional<deadline> until = std::nullopt) {
     pp_ = std::make_unique<pp_buffer>(comm_, sizes, until);
   }
@@ -97,7 +98,7 @@ class elastic_buffer {
                std::optional<deadline> until = std::nullopt) {
     configured("pp_send", "pp_set_config", pp_).send(t, dst_rank_idx, until);
   }
-  /// Fills a tensor with the next one of the previous or the next rank. Contract as
+  /// Receives the next tensor of the previous or the next rank into `t`. Contract as
   /// `pp_buffer::recv`.
   void pp_recv(const tensor& t, std::size_t src_rank_idx,
                std::optional<deadline> until = std::nullopt) {
@@ -106,25 +107,25 @@ class elastic_buffer {
 
   // --- gathers -----------------------------------------------------------------------------------
 
-  /// Collective. Takes memory for the gathered tensors of a session, as the constructor of
-  /// `agrs_sessions`.
+  /// Allocates memory for the gathered tensors of a session. Collective. Contract as the
+  /// constructor of `agrs_sessions`.
   void agrs_set_config(const agrs_config& sizes, std::optional<deadline> until = std::nullopt) {
     agrs_ = std::make_unique<agrs_sessions>(comm_, sizes, until);
   }
   /// Begins a session. Contract as `agrs_sessions::begin`.
   void create_agrs_session() { sessions("create_agrs_session").begin(); }
-  /// Ends the session, collectively. Contract as `agrs_sessions::end`.
+  /// Ends the session. Collective. Contract as `agrs_sessions::end`.
   void destroy_agrs_session(std::optional<deadline> until = std::nullopt) {
     sessions("destroy_agrs_session").end(until);
   }
-  /// Returns this rank's part of what the next `all_gather` fills. Contract as
+  /// Returns this rank's part of a tensor that the next `all_gather` gathers. Contract as
   /// `agrs_sessions::place`.
   [[nodiscard]] tensor agrs_get_inplace_tensor(std::initializer_list<std::size_t> shape, dtype type,
                                                std::span<const const_tensor> earlier = {}) {
     return sessions("agrs_get_inplace_tensor").place(shape, type, earlier);
   }
   ///@{
-  /// Collective. Gathers a tensor, or each of several, from all ranks. Contract as
+  /// Gathers one or several tensors from all ranks. Collective. Contract as
   /// `agrs_sessions::gather`.
   [[nodiscard]] all_gather_result all_gather(const const_tensor& t) {
     return all_gather(std::span{&t, 1});

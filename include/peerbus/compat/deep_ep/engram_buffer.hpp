@@ -29,31 +29,32 @@ namespace peerbus::deep_ep {
 /// The entries that `engram_buffer::fetch` has read. T: tokens, K: entries of a token. The tensors
 /// are views of `memory`.
 struct engram_rows {
-  tensor rows{};                   ///< [T, K * hidden], of the type of the table
-  tensor scales{};                 ///< [T, K * S], of the type of the scales; none without
+  tensor rows{};    ///< [T, K * hidden], of the type of the table
+  tensor scales{};  ///< [T, K * S], of the type of the scales; none if the table has none
   std::shared_ptr<void> memory{};  ///< keeps the tensors valid
 };
 
-/// Tables of entries that all ranks store and each rank reads by number, as DeepEP's EngramBuffer
-/// has them. Entry i of a table with n entries on each rank is entry i % n of rank i / n.
+/// Tables of entries that all ranks store and each rank reads by number, as in DeepEP's
+/// EngramBuffer. Entry i of a table with n entries on each rank is entry i % n of rank i / n.
 ///
-/// Threads: one at a time.
+/// Threads: one call at a time.
 class engram_buffer {
  public:
   /// Makes a buffer without communicating and without memory. `comm` must outlive it.
   template <transport Transport>
   explicit engram_buffer(communicator<Transport>& comm) : make_window_{comm} {}
 
-  /// Collective. Replaces the tables by those of all ranks' `storages`, [entries, hidden] each, of
-  /// equal types and sizes on all ranks. `sfs` are none, or for each table the scales of the
-  /// entries of all ranks, [ranks * entries, S] of float32 or int32, which must stay valid and
-  /// unchanged until the next write. `storages` may change on return. No rank returns before all
-  /// have written.
-  /// Cost: one agreement between the ranks, a copy of the tables, and a signal to every rank. Takes
-  /// memory if the tables are larger than all before.
-  /// Throws, on all ranks, and the tables stay as they were: `error` invalid_argument on the ranks
-  /// whose arguments are bad and refused on the others; mismatch if types or sizes differ between
-  /// ranks; or as `communicator::make_window`.
+  /// Replaces the tables by the `storages` of all ranks. Collective. Each storage is [entries,
+  /// hidden], with a type and sizes that are equal on all ranks. `sfs` is empty, or has the scales
+  /// of each table: float32 or int32 [ranks * entries, S] for the entries of all ranks, which must
+  /// stay valid and unchanged until the next write. `storages` may be reused on return. No rank
+  /// returns before all ranks have written.
+  /// Cost: one agreement between the ranks, a copy of the tables, and a signal to every rank. Makes
+  /// a window if the present one is too small.
+  /// Throws, on all ranks: `error` invalid_argument on the ranks whose arguments are bad and
+  /// refused on the others, mismatch if types or sizes differ between ranks, or as
+  /// `communicator::make_window`. The tables then stay as they were. Or timed_out, peer_dead or
+  /// unreachable while ranks wait for each other, which poison the communicator.
   void write(std::span<const const_tensor> storages, std::span<const const_tensor> sfs = {},
              std::optional<deadline> until = std::nullopt) {
     constexpr std::string_view call = "engram_write";
@@ -77,13 +78,13 @@ class engram_buffer {
     window_->meet(call, 0, writes_, end);
   }
 
-  /// Reads the entries `indices`, int32 [T, K], of `table`. Each token has its K entries one after
-  /// the other. With `use_tma_aligned_col_major_sf` the scales lie column by column, each column of
-  /// whole 16 bytes. No other rank takes part, and T may be 0.
-  /// Cost: allocates the results. Copies each entry once, or, from a rank that loads do not reach,
-  /// reads it and copies it.
-  /// Throws, on this rank alone: `error` invalid_argument if an index is not that of an entry, or
-  /// nothing was written; unreachable, which poisons the communicator.
+  /// Reads the entries `indices`, int32 [T, K], of table `table_number`. The K entries of a token
+  /// lie one after the other. With `use_tma_aligned_col_major_sf` the scales lie column by column,
+  /// and each column takes a multiple of 16 bytes. No other rank takes part, and T may be 0.
+  /// Cost: allocates the results. Copies each entry once. Entries of ranks that loads do not reach
+  /// are first read into the window.
+  /// Throws, on this rank alone: `error` invalid_argument if `indices` has another form or names no
+  /// entry, or if the table was not written; unreachable, which poisons the communicator.
   [[nodiscard]] engram_rows fetch(const const_tensor& indices, std::size_t table_number = 0,
                                   bool use_tma_aligned_col_major_sf = false) {
     constexpr std::string_view call = "engram_fetch";
@@ -127,12 +128,12 @@ class engram_buffer {
   static constexpr std::size_t least_room = std::size_t{1} << 16U;
 
   struct table {
-    std::size_t begin;    ///< byte of the window
-    std::size_t entries;  ///< of a rank
+    std::size_t begin;    ///< offset in the window, in bytes
+    std::size_t entries;  ///< number of entries on each rank
     std::size_t entry_bytes;
     std::size_t hidden;
     dtype type;
-    const_tensor scales;  ///< of all ranks' entries, or none
+    const_tensor scales;  ///< scales of the entries of all ranks, or none
     [[nodiscard]] std::size_t bytes() const noexcept { return entries * entry_bytes; }
     [[nodiscard]] std::size_t end() const noexcept {
       return align_up(begin + bytes(), cache_line_bytes);
@@ -141,7 +142,7 @@ class engram_buffer {
 
   [[nodiscard]] rank_group& group() const noexcept { return make_window_.group(); }
 
-  /// Checks the arguments of a write. Returns the tables that it is to make.
+  /// Checks the arguments of a write. Returns the tables that the write makes.
   [[nodiscard]] std::vector<table> checked(std::string_view call,
                                            std::span<const const_tensor> storages,
                                            std::span<const const_tensor> sfs) const {
@@ -170,8 +171,8 @@ class engram_buffer {
     return made;
   }
 
-  /// Makes a window for tables of `bytes`, and behind them `room` for entries that are read, unless
-  /// there is one.
+  /// Makes a window with `bytes` bytes for tables and, behind them, `room` bytes for entries that
+  /// are read. Does nothing if the present window is large enough.
   void make_room(std::size_t bytes, std::size_t room, deadline until) {
     if (window_ && bytes <= capacity_ && room <= room_bytes_) return;
     window_.emplace(make_window_(bytes + room, group().size(), until));
@@ -228,9 +229,9 @@ class engram_buffer {
 
   detail::window_maker make_window_;
   std::optional<detail::one_sided_window> window_;
-  std::size_t capacity_ = 0;    ///< bytes of the window for tables
-  std::size_t room_bytes_ = 0;  ///< bytes behind them, for entries on their way
-  std::uint64_t writes_ = 0;    ///< to this window
+  std::size_t capacity_ = 0;    ///< bytes of the window that are for tables
+  std::size_t room_bytes_ = 0;  ///< bytes behind the tables, for entries on their way
+  std::uint64_t writes_ = 0;    ///< number of writes to this window
   std::vector<table> tables_;
 };
 

@@ -10,8 +10,8 @@
 namespace peerbus::deep_ep {
 
 /// The second half of a low-latency call with `return_recv_hook`: it receives the rows of that
-/// call. The outputs of the call are valid once the hook was called. It must be called exactly
-/// once, in the order of the calls, while the buffer exists.
+/// call. The outputs of the call are valid after the hook has been called. It must be called
+/// exactly once, in the order of the calls, while the buffer exists.
 class recv_hook {
  public:
   recv_hook() noexcept = default;
@@ -19,11 +19,11 @@ class recv_hook {
   explicit recv_hook(detail::pending_operation operation) noexcept
       : operation_{std::move(operation)} {}
 
-  /// Returns whether this is the hook of a call, so that it must be called.
+  /// Returns whether the hook belongs to a call and therefore must be called.
   [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(operation_); }
   /// Waits for the rows and completes the outputs of the call.
-  /// Throws: `error` invalid_argument if the hook was called before, its buffer is gone, or the
-  /// call had no hook; otherwise the errors of the call.
+  /// Throws: `error` invalid_argument if the hook was called before, the buffer or its memory for
+  /// the call is gone, or the call had no hook; otherwise the errors of the call.
   void operator()() const {
     if (!operation_)
       throw error{errc::invalid_argument,
@@ -41,8 +41,8 @@ class recv_hook {
 };
 
 /// DeepEP's `EventOverlap`. With `async_finish`, the outputs of a call are valid after
-/// `current_stream_wait`, which receives them. Without, there is nothing to wait for. Waiting again
-/// has no effect.
+/// `current_stream_wait`, which receives them. Without `async_finish` there is nothing to wait for.
+/// Waiting again has no effect.
 class event_overlap {
  public:
   event_overlap() noexcept = default;

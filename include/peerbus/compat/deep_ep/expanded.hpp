@@ -19,24 +19,25 @@
 /// names: one row per (token, local expert), grouped by expert. In shapes: T tokens of this rank, B
 /// most tokens of a rank, H hidden, K slots, E experts of all ranks, L experts of this rank, R
 /// ranks, N received tokens (each counted once), M rows including the gaps between experts. Without
-/// do_cpu_sync, N and M are the most that a dispatch can bring. Rows behind those that came are not
-/// set.
+/// do_cpu_sync, N and M are the most that a dispatch can bring, and the rows behind the received
+/// ones are not set.
 namespace peerbus::deep_ep {
 
 /// Options of an `elastic_buffer`; equal on all ranks, except for `stream_from`, `between` and
 /// `log`.
 struct elastic_options {
-  /// The tokens of a rank for which the first dispatch of a shape takes memory, unless it states
-  /// its own number. A dispatch in which some rank has more takes more, on all ranks.
+  /// The number of tokens of a rank that the first dispatch of a shape allocates for, unless that
+  /// dispatch states a number. A dispatch in which a rank has more tokens allocates more, on all
+  /// ranks.
   std::size_t num_max_tokens_per_rank = 4096;
-  std::size_t in_flight = 2;                 ///< as in `buffer_options`
-  std::optional<std::size_t> stream_from{};  ///< as in `buffer_options`
-  std::size_t between = 0;                   ///< as in `buffer_options`
+  std::size_t in_flight = 2;                 ///< see `buffer_options`
+  std::optional<std::size_t> stream_from{};  ///< see `buffer_options`
+  std::size_t between = 0;                   ///< see `buffer_options`
   /// Refused if true. The rows of a token on one rank would be added up and rounded there. Here all
   /// rows of a token are added up once, at its home rank.
   bool allow_multiple_reduction = false;
-  moe::relay relay = moe::relay::never;  ///< as in `buffer_options`
-  stderr_log log{};                      ///< as in `buffer_options`
+  moe::relay relay = moe::relay::never;  ///< see `buffer_options`
+  stderr_log log{};                      ///< see `buffer_options`
 };
 
 namespace detail {
@@ -49,19 +50,20 @@ struct expanded_routing;
 /// dispatch.
 struct elastic_handle {
   std::size_t num_experts = 0;       ///< E
-  std::size_t expert_alignment = 1;  ///< as given to the dispatch
-  /// B: what the dispatch was given, or the tokens of a rank for which there was memory.
+  std::size_t expert_alignment = 1;  ///< `expert_alignment` of the dispatch
+  /// B: the `num_max_tokens_per_rank` of the dispatch. If it had none, the number of tokens of a
+  /// rank that the memory had room for.
   std::size_t num_max_tokens_per_rank = 0;
   std::size_t num_recv_tokens = 0;                 ///< N
   std::size_t num_expanded_tokens = 0;             ///< M
   tensor psum_num_recv_tokens_per_scaleup_rank{};  ///< int32 [R]: tokens from ranks 0 to r
-  /// int32 [L]: the end of the rows of expert e. They begin at the aligned end of the rows of
-  /// expert e - 1.
+  /// int32 [L]: the end of the rows of expert e. The rows of expert e begin at the aligned end of
+  /// the rows of expert e - 1.
   tensor psum_num_recv_tokens_per_expert{};
-  tensor num_unaligned_recv_tokens_per_expert{};  ///< int32 [L]
-  /// [L], aligned; empty without do_cpu_sync
+  tensor num_unaligned_recv_tokens_per_expert{};  ///< int32 [L]: received rows of each expert
+  /// [L]: the aligned number of rows of each expert; empty without do_cpu_sync.
   std::span<const std::int32_t> num_recv_tokens_per_expert_list{};
-  /// int32 [N, K + 2], by source rank, then by token; -1 behind the tokens that came. Column 0:
+  /// int32 [N, K + 2], by source rank, then by token; -1 behind the received tokens. Column 0:
   /// source rank * B + token. Column 1: source rank * K + the first slot that names an expert of
   /// this rank. Columns 2 to K + 1: the row of each slot, or -1.
   tensor recv_src_metadata{};
@@ -75,22 +77,24 @@ struct elastic_handle {
 /// The arguments of `elastic_buffer::dispatch`, which reads the tensors before it returns.
 struct elastic_dispatch_args {
   const_tensor x{};         ///< bfloat16, float8_e4m3fn or int8 [T, H]
-  const_tensor x_scales{};  ///< as in `dispatch_args`
-  /// A handle of this buffer whose routing is used again. `topk_idx` must then be none, and
-  /// `num_experts`, `num_max_tokens_per_rank` and `expert_alignment` left out or the handle's. The
-  /// results have the rows of the handle's dispatch, and its handle.
+  const_tensor x_scales{};  ///< see `dispatch_args`
+  /// A handle of this buffer whose routing is used again. `topk_idx` must then be none.
+  /// `num_experts`, `num_max_tokens_per_rank` and `expert_alignment` must be left out or equal to
+  /// the handle's. The results have the rows and the handle of the handle's dispatch.
   elastic_handle handle{};
   const_tensor topk_idx{};                      ///< int64 or int32 [T, K], negative: no expert
   const_tensor topk_weights{};                  ///< float32 [T, K], or none
-  tensor cumulative_local_expert_recv_stats{};  ///< int32 [L], or none; adds received rows
+  tensor cumulative_local_expert_recv_stats{};  ///< int32 [L], or none; the call adds received rows
   std::size_t num_experts = 0;                  ///< E
-  /// B, the most tokens that a rank gives to this call, equal on all ranks; or none: any number.
+  /// B, the largest number of tokens that a rank gives to this call, equal on all ranks; or none:
+  /// any number.
   std::optional<std::size_t> num_max_tokens_per_rank{};
-  std::optional<std::size_t> expert_alignment{};  ///< the rows of each expert begin at a multiple
+  /// The rows of each expert begin at a multiple of it; none: 1.
+  std::optional<std::size_t> expert_alignment{};
   bool do_expand = true;         ///< false is refused: use `buffer::dispatch` for that form
-  bool do_zero_padding = false;  ///< writes zeros to the gaps
-  /// If false, tensors have the greatest possible N and M instead of those of the rows that came.
-  /// Must not be true beside a handle.
+  bool do_zero_padding = false;  ///< if true, the call writes zeros to the gaps
+  /// If false, N and M of the tensors are the largest possible numbers instead of the received
+  /// ones. None: true, or false with a handle. Must not be true with a handle.
   std::optional<bool> do_cpu_sync{};
   bool use_tma_aligned_col_major_sf = false;      ///< refused
   std::size_t num_sms = 0;                        ///< other than 0 is refused
@@ -105,7 +109,7 @@ struct elastic_dispatch_args {
 /// until the `in_flight`th next dispatch of the same shape.
 struct elastic_dispatch_result {
   tensor recv_x{};             ///< [M, H]; rows of an expert lie by source rank, then by token
-  tensor recv_x_scales{};      ///< as x_scales, row by row; none without x_scales
+  tensor recv_x_scales{};      ///< scales of received rows; none without x_scales
   tensor recv_topk_weights{};  ///< float32 [M]; none without topk_weights
   elastic_handle handle{};     ///< for `combine`, or for another dispatch
   event_overlap event{};       ///< nothing to wait for
@@ -115,7 +119,7 @@ struct elastic_dispatch_result {
 /// result is received.
 struct elastic_combine_args {
   const_tensor x{};  ///< bfloat16 [M, H], in the order of `recv_x`; read before the call returns
-  elastic_handle handle{};                        ///< of the dispatch
+  elastic_handle handle{};                        ///< the handle of the dispatch
   const_tensor topk_weights{};                    ///< float32 [M], or none on all ranks
   std::array<const_tensor, 2> bias{};             ///< bfloat16 [T, H] each, or none
   std::size_t num_sms = 0;                        ///< other than 0 is refused
@@ -134,7 +138,7 @@ struct elastic_combine_args {
 struct elastic_combine_result {
   tensor combined_x{};             ///< bfloat16 [T, H]
   tensor combined_topk_weights{};  ///< float32 [T, K]; none without topk_weights
-  event_overlap event{};           ///< completes the sums, if they were to be asynchronous
+  event_overlap event{};           ///< completes the sums, if `async_with_compute_stream` was set
 };
 
 }  // namespace peerbus::deep_ep

@@ -15,32 +15,32 @@ namespace peerbus::deep_ep {
 /// The values that a platform accepts for an argument or a limit.
 class expectation {
  public:
-  /// Accepts `least` and every larger number.
+  /// Makes an expectation that accepts `least` and every larger number.
   static constexpr expectation at_least(std::uint64_t least) noexcept {
     return {form::at_least, least, 0, {}, {}};
   }
-  /// Accepts `most` and every smaller number.
+  /// Makes an expectation that accepts `most` and every smaller number.
   static constexpr expectation at_most(std::uint64_t most) noexcept {
     return {form::at_most, 0, most, {}, {}};
   }
-  /// Accepts `least`, `most` and the numbers between them.
+  /// Makes an expectation that accepts `least`, `most` and the numbers between them.
   static constexpr expectation between(std::uint64_t least, std::uint64_t most) noexcept {
     return {form::between, least, most, {}, {}};
   }
-  /// Accepts multiples of `unit`. A `unit` of 0 accepts every number.
+  /// Makes an expectation that accepts multiples of `unit`. A `unit` of 0 accepts every number.
   static constexpr expectation multiple_of(std::uint64_t unit) noexcept {
     return {form::multiple_of, unit, 0, {}, {}};
   }
-  /// Accepts `value` alone.
+  /// Makes an expectation that accepts `value` alone.
   static constexpr expectation exactly(std::uint64_t value) noexcept {
     return {form::exactly, value, value, {}, {}};
   }
-  /// Accepts the listed numbers. `values` must outlive the expectation.
+  /// Makes an expectation that accepts the listed numbers. `values` must outlive the expectation.
   static constexpr expectation one_of(std::span<const std::uint64_t> values) noexcept {
     return {form::one_of, 0, 0, values, {}};
   }
-  /// An expectation for arguments that are not numbers. Every number fails it. `words` must outlive
-  /// the expectation.
+  /// Makes an expectation for arguments that are not numbers. Every number fails it. `words` must
+  /// outlive the expectation.
   static constexpr expectation text(std::string_view words) noexcept {
     return {form::text, 0, 0, {}, words};
   }
@@ -110,23 +110,23 @@ constexpr std::string_view to_string(finding_kind kind) noexcept {
 struct finding {
   finding_kind kind;            ///< the effect on the call
   std::string_view what;        ///< name of the argument or of the limit
-  std::uint64_t given;          ///< its value, unless `given_text` has one
-  std::string_view given_text;  ///< its value if that is not a number, otherwise empty
-  expectation expected;         ///< what the platform accepts; no meaning for `differs`
-  std::string_view advice;      ///< what to change, or for `differs` what to know
+  std::uint64_t given;          ///< value of the argument, unless `given_text` has it
+  std::string_view given_text;  ///< value of the argument if it is not a number, otherwise empty
+  expectation expected;         ///< the values that the platform accepts; no meaning for `differs`
+  std::string_view advice;      ///< the change to make; for `differs`, the fact to know
   std::uint64_t advised;        ///< a number that ends the advice, unless 0
 };
 
-/// Returns the value that was given, in words.
+/// Returns the value that was given, as text.
 inline std::string given_of(const finding& f) {
   return f.given_text.empty() ? std::to_string(f.given) : std::string{f.given_text};
 }
-/// Returns the advice, in words: what to change.
+/// Returns the advice as text: the change to make.
 inline std::string advice_of(const finding& f) {
   return f.advised == 0 ? std::string{f.advice} : peerbus::detail::concat(f.advice, f.advised);
 }
 
-/// Returns the finding in words: the limit, the value, and what to change.
+/// Returns the finding as text: the limit, the value, and the change to make.
 inline std::string describe(const finding& f) {
   using peerbus::detail::concat;
   if (f.kind == finding_kind::differs) return concat(f.what, ": ", advice_of(f));

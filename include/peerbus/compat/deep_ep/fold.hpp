@@ -14,11 +14,11 @@
 
 namespace peerbus::deep_ep {
 
-/// Adds up the rows that the experts of a rank have made of each token, as DeepEP V2 does with
-/// `allow_multiple_reduction` before it sends one row home. `x` is bfloat16 [M, H], the last
-/// dimension contiguous; `slots` int32 [N, K], the row of each slot of each token, or -1; `sums`
-/// bfloat16 [N, H]. sums[n] is the bfloat16 nearest to the sum of the rows of token n, added in f32
-/// in the order of its slots, and zeros if it has none. Does not communicate.
+/// Adds up, for each token, the rows that the experts of a rank have made of it. DeepEP V2 does
+/// this with `allow_multiple_reduction` before it sends one row home. `x` is bfloat16 [M, H], the
+/// last dimension contiguous; `slots` int32 [N, K], the row of each slot of each token, or -1;
+/// `sums` bfloat16 [N, H]. sums[n] is the bfloat16 nearest to the sum of the rows of token n, added
+/// in f32 in the order of its slots, and zeros if token n has no rows. Does not communicate.
 /// Cost: one pass over the rows.
 /// Throws: `error` invalid_argument, before anything is written, for other forms, a row that `x`
 /// does not have, or more than `moe::max_top_k` slots.

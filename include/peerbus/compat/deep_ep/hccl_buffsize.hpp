@@ -10,7 +10,7 @@
 
 /// @file
 /// The sizes of HCCL_BUFFSIZE, the memory of one communication domain on Ascend, that the MoE
-/// operators need. The rules are those that CANN's operator documents and DeepEP-Ascend publish.
+/// operators need. CANN's operator documents and DeepEP-Ascend publish the rules.
 namespace peerbus::deep_ep {
 
 /// The unit of HCCL_BUFFSIZE, in bytes.
@@ -18,8 +18,8 @@ inline constexpr std::size_t hccl_mb = std::size_t{1} << 20;
 /// The value of HCCL_BUFFSIZE if it is not set, in MB.
 inline constexpr std::size_t default_hccl_buffsize_mb = 200;
 
-/// A published rule for HCCL_BUFFSIZE: of an algorithm of CANN's operators (their argument
-/// `commAlg`), or of DeepEP-Ascend.
+/// A published rule for HCCL_BUFFSIZE, either for an algorithm of CANN's operators (their argument
+/// `commAlg`) or for DeepEP-Ascend.
 enum class hccl_rule : std::uint8_t {
   a3_fullmesh_v1,          ///< CANN on A3, also for an empty `commAlg`
   a3_fullmesh_v2,          ///< CANN on A3, with flags among the data
@@ -44,15 +44,16 @@ constexpr std::string_view to_string(hccl_rule rule) noexcept {
 
 /// The shape of the calls that a communication domain must have memory for.
 struct hccl_shape {
-  std::size_t max_tokens = 0;      ///< the most that one rank dispatches at once
-  std::size_t hidden = 0;          ///< values of a token
-  std::size_t ranks = 0;           ///< at least 1
-  std::size_t experts = 0;         ///< of all ranks, without shared experts
-  std::size_t top_k = 0;           ///< slots of a token
-  std::size_t shared_experts = 0;  ///< that each token also goes to
+  std::size_t max_tokens = 0;  ///< the largest number of tokens that one rank dispatches at once
+  std::size_t hidden = 0;      ///< elements of a token
+  std::size_t ranks = 0;       ///< at least 1
+  std::size_t experts = 0;     ///< experts of all ranks, without shared experts
+  std::size_t top_k = 0;       ///< slots of a token
+  std::size_t shared_experts = 0;  ///< shared experts that each token also goes to
 };
 
-/// Returns the bytes that the rule requires. A channel counts as two bytes even if int8 travels.
+/// Returns the size in bytes that the rule requires. An element counts as two bytes even if int8
+/// travels.
 constexpr std::size_t hccl_bytes(hccl_rule rule, const hccl_shape& shape) noexcept {
   const std::size_t token = 2 * shape.hidden;
   const std::size_t local_experts = (shape.experts + shape.ranks - 1) / shape.ranks;
@@ -81,7 +82,7 @@ constexpr std::size_t hccl_bytes(hccl_rule rule, const hccl_shape& shape) noexce
   return 0;
 }
 
-/// Returns the HCCL_BUFFSIZE for `bytes`, in MB: at least the default.
+/// Returns the HCCL_BUFFSIZE for `bytes` bytes, in MB, and at least the default.
 constexpr std::size_t hccl_buffsize_mb(std::size_t bytes) noexcept {
   return std::max(default_hccl_buffsize_mb, (bytes + hccl_mb - 1) / hccl_mb);
 }

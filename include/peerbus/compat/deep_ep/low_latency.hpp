@@ -15,13 +15,13 @@
 namespace peerbus::deep_ep {
 
 /// The arguments of `buffer::low_latency_dispatch`. `x`, `topk_weights` and the statistics must
-/// stay valid, and the first two unchanged, until the results are received.
+/// stay valid until the results are received. `x` and `topk_weights` must not change until then.
 struct low_latency_dispatch_args {
   const_tensor x{};                                  ///< bfloat16 [T, H]
   const_tensor topk_idx{};                           ///< int64 or int32 [T, K], negative: no expert
   std::size_t num_max_dispatch_tokens_per_rank = 0;  ///< B, the same on all ranks
   std::size_t num_experts = 0;                       ///< E; need not be a multiple of the ranks
-  /// int32 [L], or none. The call adds the rows that each expert received.
+  /// int32 [L], or none. The call adds the number of rows that each expert received.
   tensor cumulative_local_expert_recv_stats{};
   /// int64 [R], or none. The call adds the nanoseconds that it waited for each rank. DeepEP counts
   /// clock cycles.
@@ -38,9 +38,9 @@ struct low_latency_dispatch_args {
 /// The handle of a low-latency dispatch, for its combine. The tensors are views of the buffer's
 /// memory, valid as long as the other results of the dispatch.
 struct low_latency_handle {
-  tensor src_info{};  ///< int32 [L, R*B]: the token's index at its sender; of received rows
+  tensor src_info{};  ///< int32 [L, R*B]: index of the token of each received row at its sender
   /// int64 [L, R]: the low 32 bits are the number of rows from that rank, the high 32 bits the
-  /// index of the first of them.
+  /// index of its first row.
   tensor layout_range{};
   std::size_t num_max_dispatch_tokens_per_rank = 0;  ///< B
   std::size_t hidden = 0;                            ///< H
@@ -49,18 +49,20 @@ struct low_latency_handle {
 };
 
 /// The received rows of a low-latency dispatch. The rows of an expert lie by source rank, then by
-/// token; rows from its count on are unwritten. The tensors are views of the buffer's memory, valid
-/// until the `in_flight`th next low-latency dispatch of the same hidden, experts, K and format,
-/// whatever its B.
+/// token. Rows beyond the expert's count are unwritten. The tensors are views of the buffer's
+/// memory, valid until the `in_flight`th next low-latency dispatch of the same hidden, experts, K
+/// and format, with any B.
 struct low_latency_dispatch_result {
   tensor recv_x{};  ///< [L, R*B, H], float8_e4m3fn or bfloat16
-  /// With fp8: float32 [L, R*B, H/128], or int32 [L, R*B, H/512 rounded up] with four UE8M0 scales
-  /// in each, the first in the lowest byte. Stored column by column (strides [.., 1, R*B]), as
-  /// DeepGEMM reads it.
+  /// With fp8: float32 [L, R*B, H/128], or int32 [L, R*B, H/512 rounded up], where each element has
+  /// four UE8M0 scales, the first in the lowest byte. Stored column by column (strides [.., 1,
+  /// R*B]), as DeepGEMM reads it.
   tensor recv_x_scales{};
-  tensor recv_count{};          ///< int32 [L]
-  tensor recv_topk_weights{};   ///< float32 [L, R*B]: of received rows; none without topk_weights
-  tensor recv_rank_info{};      ///< int32 [L, R*B]: source ranks; none without topk_weights
+  tensor recv_count{};  ///< int32 [L]
+  /// float32 [L, R*B]: weights of received rows; none without topk_weights.
+  tensor recv_topk_weights{};
+  /// int32 [L, R*B]: source ranks of received rows; none without topk_weights.
+  tensor recv_rank_info{};
   low_latency_handle handle{};  ///< for `low_latency_combine`
   event_overlap event{};        ///< completes the results, if `async_finish` was set
   recv_hook hook{};             ///< completes the results, if `return_recv_hook` was set
@@ -76,14 +78,16 @@ struct low_latency_combine_args {
   /// instead.
   const_tensor topk_idx{};
   const_tensor topk_weights{};  ///< float32 [T, K]
-  low_latency_handle handle{};  ///< of the dispatch
-  /// Outputs travel as LogFMT-10 rows (codec/logfmt10.hpp), and are rounded accordingly. Not with
-  /// `zero_copy`; H is a multiple of 128. Each rank chooses for its own outputs.
+  low_latency_handle handle{};  ///< the handle of the dispatch
+  /// If true, outputs travel as LogFMT-10 rows (codec/logfmt10.hpp) and are rounded to that format.
+  /// Must be false with `zero_copy`. H must be a multiple of 128. Each rank chooses for its own
+  /// outputs.
   bool use_logfmt = false;
   bool zero_copy = false;         ///< needs `buffer_options::zero_copy`
   bool async_finish = false;      ///< the result is valid after the event's wait
   bool return_recv_hook = false;  ///< the result is valid after the hook's call
-  /// bfloat16 [T, H], or none: the result lies in the buffer, until the handle is combined again
+  /// bfloat16 [T, H], the place of the result. If none, the result lies in the buffer until the
+  /// handle is combined again.
   tensor out{};
   /// int64 [R], or none. The call adds the nanoseconds that it waited for each rank.
   tensor combine_wait_recv_cost_stats{};

@@ -27,22 +27,22 @@ namespace peerbus::deep_ep {
 /// The sizes of a `pp_buffer`, equal on all ranks.
 struct pp_config {
   std::size_t num_max_tensor_bytes = 0;  ///< the largest tensor
-  /// The tensors that may be on their way from one rank to a neighbour.
+  /// The largest number of tensors that may be on their way from one rank to a neighbour.
   std::size_t num_max_inflight_tensors = 0;
 };
 
-/// Tensors sent to the next or the previous rank of a ring, as DeepEP's PPBuffer has them. Tensors
-/// between two ranks arrive in the order in which they were sent. Of two ranks each is both
-/// neighbours of the other; a rank alone sends to itself.
+/// A connection to the next and the previous rank of a ring that carries tensors, as DeepEP's
+/// PPBuffer. Tensors between two ranks arrive in the order in which they were sent. In a group of
+/// two ranks, each rank is both neighbours of the other. A single rank sends to itself.
 ///
-/// A rank has places for as many tensors of either neighbour as may be on their way. Signals 0 and
-/// 1 count what has arrived from the previous and from the next rank, 2 and 3 what these two have
-/// taken of what this rank sent.
+/// A rank has `num_max_inflight_tensors` places for the tensors of each neighbour. Signals 0 and 1
+/// count the tensors that have arrived from the previous and from the next rank. Signals 2 and 3
+/// count the tensors of this rank that the previous and the next rank have taken.
 ///
-/// Threads: one at a time.
+/// Threads: one call at a time.
 class pp_buffer {
  public:
-  /// Collective. Takes the memory. `comm` must outlive the buffer.
+  /// Allocates the memory. Collective. `comm` must outlive the buffer.
   /// Throws, on all ranks: `error` invalid_argument on the ranks whose sizes are bad and refused on
   /// the others; mismatch if sizes differ between ranks; or as `communicator::make_window`.
   template <transport Transport>
@@ -55,13 +55,14 @@ class pp_buffer {
                    rank_id{(rank + 1) % group().size()}};
   }
 
-  /// Sends a tensor without gaps, of any type, to a neighbour. `t` may change on return. Waits only
-  /// while the neighbour has not received the tensor sent num_max_inflight_tensors before.
+  /// Sends a tensor without gaps, of any type, to a neighbour. `t` may be reused on return. Waits
+  /// only until the neighbour has received the tensor sent num_max_inflight_tensors before.
   /// Cost: copies the tensor once, and raises a signal. Bytes for a rank that stores do not reach
   /// are put from the copy.
-  /// Throws: `error` invalid_argument if `t` is bad, and the `recv` of the neighbour then throws
-  /// refused; or, on this rank alone, if `dst_rank_idx` is no neighbour. timed_out, after which the
-  /// call may be repeated; peer_dead; unreachable, which poisons the communicator.
+  /// Throws: `error` invalid_argument if `t` is bad; the `recv` of the neighbour then throws
+  /// refused. invalid_argument if `dst_rank_idx` is no neighbour; the neighbours then notice
+  /// nothing. timed_out, after which the call may be repeated; peer_dead; unreachable, which
+  /// poisons the communicator.
   void send(const const_tensor& t, std::size_t dst_rank_idx,
             std::optional<deadline> until = std::nullopt) {
     constexpr std::string_view call = "pp_send";
@@ -81,12 +82,12 @@ class pp_buffer {
          {static_cast<const std::byte*>(t.data()), t.bytes()}, end);
   }
 
-  /// Fills a tensor without gaps with the next one that a neighbour sends.
+  /// Receives the next tensor that a neighbour sends into `t`, which must have no gaps.
   /// Cost: copies the tensor once, and raises a signal.
   /// Throws: `error` mismatch if the neighbour's tensor has another size; the next `recv` may then
-  /// take it. refused if the neighbour's `send` was refused, whose turn that was. invalid_argument
-  /// for bad arguments, on this rank alone. timed_out, after which the call may be repeated;
-  /// peer_dead; unreachable.
+  /// take that tensor. refused if the neighbour's `send` has refused its tensor, which counts as
+  /// received. invalid_argument for bad arguments, on this rank alone. timed_out, after which the
+  /// call may be repeated; peer_dead; unreachable, which poisons the communicator.
   void recv(const tensor& t, std::size_t src_rank_idx,
             std::optional<deadline> until = std::nullopt) {
     constexpr std::string_view call = "pp_recv";
@@ -117,7 +118,7 @@ class pp_buffer {
     taken();
   }
 
-  /// Returns the places of this rank for tensors of its neighbours.
+  /// Returns the memory in which the tensors of the neighbours arrive.
   [[nodiscard]] std::span<std::byte> storage() const noexcept {
     return {window_.local(), 2 * sizes_.num_max_inflight_tensors * place_bytes(sizes_)};
   }
@@ -125,7 +126,7 @@ class pp_buffer {
  private:
   /// The neighbours as indices of arrays and numbers of signals.
   enum side : std::size_t { previous, next };
-  /// Lies in front of each tensor, in a cache line of its own.
+  /// The header of a tensor, which lies in front of it in a cache line of its own.
   struct head {
     std::uint64_t bytes = 0;
     std::uint64_t is_refusal = 0;  ///< if not 0, the bytes are the text of an error
@@ -170,7 +171,7 @@ class pp_buffer {
     what.require(t.bytes() <= sizes_.num_max_tensor_bytes, "has ", t.bytes(),
                  " bytes, expected at most the ", sizes_.num_max_tensor_bytes, " of pp_set_config");
   }
-  /// Returns the byte of the place for tensor `number` from a neighbour.
+  /// Returns the offset, in bytes, of the place for tensor `number` from neighbour `from`.
   [[nodiscard]] std::size_t place_of(side from, std::uint64_t number) const noexcept {
     const std::size_t most = sizes_.num_max_inflight_tensors;
     return (from * most + (number - 1) % most) * place_bytes(sizes_);

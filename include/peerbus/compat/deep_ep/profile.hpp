@@ -50,8 +50,8 @@ constexpr std::string_view to_string(profile platform) noexcept {
 }
 
 /// Calls `visit(const finding&)` for each thing that the platform does not do as the call asks, in
-/// a fixed order. Reads nothing but the call and allocates nothing, so that a program can examine
-/// each of its calls.
+/// a fixed order. Reads only the call and allocates nothing, so that a program can examine each of
+/// its calls.
 template <class Visit>
 constexpr void examine(profile platform, const call& c, Visit&& visit) {
   detail::checker check{visit};
@@ -83,7 +83,8 @@ inline std::string describe(profile platform, const finding& f) {
 
 namespace detail {
 
-/// Does as `require` for a call of any kind for which there is an `examine`.
+/// Requires that a call of any type that has an `examine` works on the platform.
+/// Throws: as `require`.
 template <class Call>
 void require_of(profile platform, const Call& c) {
   std::string text;
@@ -99,7 +100,7 @@ void require_of(profile platform, const Call& c) {
 
 /// Requires that the call works on the platform.
 /// Throws: `error` (`invalid_argument`) that lists everything that the platform refuses of the
-/// call: each limit, the value, and what to change.
+/// call: each limit, the value, and the change to make.
 inline void require(profile platform, const call& c) { detail::require_of(platform, c); }
 
 /// Returns the HCCL_BUFFSIZE that the call needs on the platform, in MB, or 0 if no rule is

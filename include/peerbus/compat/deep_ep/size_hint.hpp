@@ -21,9 +21,9 @@
 /// memory that peerbus needs for the same calls.
 namespace peerbus::deep_ep {
 
-/// Returns the bytes that DeepEP's `get_low_latency_rdma_size_hint` returns: per rank, for the
-/// buffer alone. 2^63 or more for sizes whose product is larger. The tensors that dispatch returns
-/// need memory besides. The number of ranks has no influence.
+/// Returns the size in bytes that DeepEP's `get_low_latency_rdma_size_hint` returns, per rank and
+/// for the buffer alone. The tensors that dispatch returns need further memory. Returns 2^63 or
+/// more if the arguments are too large. `num_ranks` has no influence.
 constexpr std::size_t low_latency_rdma_size_hint(std::size_t num_max_dispatch_tokens_per_rank,
                                                  std::size_t hidden,
                                                  [[maybe_unused]] std::size_t num_ranks,
@@ -31,9 +31,9 @@ constexpr std::size_t low_latency_rdma_size_hint(std::size_t num_max_dispatch_to
   return detail::low_latency_size_hint(num_max_dispatch_tokens_per_rank, hidden, num_experts);
 }
 
-/// Returns the bytes that version 2's `get_buffer_size_hint` returns for ranks within one NVLink
-/// domain, by the formula of commit dd758ca: the larger of a dispatch and a combine, in units of 2
-/// MiB. A `num_topk` of 0 stands for 32. 2^63 for sizes whose product is larger.
+/// Returns the size in bytes that version 2's `get_buffer_size_hint` returns for ranks within one
+/// NVLink domain, by the formula of commit dd758ca: the larger of a dispatch and a combine, in
+/// units of 2 MiB. A `num_topk` of 0 stands for 32. Returns 2^63 if the arguments are too large.
 constexpr std::size_t ep_buffer_size_hint(std::size_t num_ranks,
                                           std::size_t num_max_tokens_per_rank, std::size_t hidden,
                                           std::size_t num_topk, bool use_fp8_dispatch,
@@ -54,13 +54,15 @@ constexpr std::size_t ep_buffer_size_hint(std::size_t num_ranks,
 }
 
 /// DeepEP's `Config`: the sizes of the chunks into which its normal mode cuts transfers. peerbus
-/// has no such chunks; the members serve `nvl_buffer_size_hint`.
+/// has no chunks; the members serve `nvl_buffer_size_hint`.
 struct config {
-  std::size_t num_sms = 20;                            ///< two for each channel
-  std::size_t num_max_nvl_chunked_send_tokens = 6;     ///< of a chunk within a node
-  std::size_t num_max_nvl_chunked_recv_tokens = 256;   ///< room in a channel for one rank
-  std::size_t num_max_rdma_chunked_send_tokens = 6;    ///< of a chunk between nodes
-  std::size_t num_max_rdma_chunked_recv_tokens = 256;  ///< room between nodes
+  std::size_t num_sms = 20;                         ///< two for each channel
+  std::size_t num_max_nvl_chunked_send_tokens = 6;  ///< tokens of a chunk within a node
+  /// Tokens of one rank that a channel has room for.
+  std::size_t num_max_nvl_chunked_recv_tokens = 256;
+  std::size_t num_max_rdma_chunked_send_tokens = 6;  ///< tokens of a chunk between nodes
+  /// Tokens that there is room for between nodes.
+  std::size_t num_max_rdma_chunked_recv_tokens = 256;
 
   /// Returns the configuration that DeepEP makes of this one: `num_max_rdma_chunked_recv_tokens` is
   /// rounded up to a multiple of `num_max_rdma_chunked_send_tokens`, so that at least two chunks
@@ -78,8 +80,9 @@ struct config {
     return rounded;
   }
 
-  /// Returns the bytes that DeepEP's `get_nvl_buffer_size_hint` returns. `hidden_bytes` are the
-  /// bytes of a token, at least 2 per channel. 2^63 for sizes whose product is larger.
+  /// Returns the size in bytes that DeepEP's `get_nvl_buffer_size_hint` returns, or 2^63 if
+  /// the arguments are too large. `hidden_bytes` is the size of a token in bytes, at least 2 per
+  /// element.
   /// Throws: as `checked`, and `error` (`invalid_argument`) unless `num_ranks` is 1 to 8 or a
   /// multiple of 8.
   [[nodiscard]] constexpr std::size_t nvl_buffer_size_hint(std::size_t hidden_bytes,
@@ -126,12 +129,13 @@ struct low_latency_shape {
   std::size_t num_max_dispatch_tokens_per_rank = 0;  ///< most tokens of a rank
   std::size_t hidden = 0;                            ///< values of a token
   std::size_t num_ranks = 0;                         ///< at least 1
-  std::size_t num_experts = 0;                       ///< of all ranks
+  std::size_t num_experts = 0;                       ///< experts of all ranks
   std::size_t num_topk = 0;                          ///< slots of a token
   bool use_fp8 = true;                               ///< rows are fp8, otherwise bf16
-  bool use_ue8m0 = false;     ///< scales are packed exponents; ignored without use_fp8
-  std::size_t in_flight = 2;  ///< batches that wait for their combine at once; DeepEP has two
-  bool zero_copy = false;     ///< outputs lie at the rank of their expert
+  bool use_ue8m0 = false;  ///< scales are packed exponents; ignored without use_fp8
+  /// Number of batches that may wait for their combine at once; DeepEP has two.
+  std::size_t in_flight = 2;
+  bool zero_copy = false;  ///< outputs lie at the rank of their expert
 };
 
 /// Returns the configuration of the exchange that serves `shape`.
@@ -148,9 +152,9 @@ constexpr moe::exchange_config exchange_for(const low_latency_shape& shape) noex
           .logfmt_outputs = may_code};
 }
 
-/// Returns the window that peerbus needs for `shape` on a transport with peer memory: per rank,
-/// exactly, and by component. The rows lie in the tensor that dispatch returns. `num_ranks` is at
-/// least 1.
+/// Returns the memory map of the window that peerbus needs for `shape` on a transport with peer
+/// memory: exact, per rank and by component. The map includes the rows, which are the tensor that
+/// dispatch returns. `shape.num_ranks` must be at least 1.
 constexpr moe::memory_map low_latency_map(const low_latency_shape& shape) noexcept {
   const auto format = [&shape]<class Codec>(Codec*) {
     return moe::row_format{Codec::row_bytes(shape.hidden), Codec::scale_bytes(shape.hidden)};
@@ -164,9 +168,9 @@ constexpr moe::memory_map low_latency_map(const low_latency_shape& shape) noexce
   return {wanted, moe::padded{}.geometry(wanted, shape.num_ranks), shape.num_ranks, rows};
 }
 
-/// Returns the bytes that a buffer needs besides the window, in ordinary memory of a rank with the
-/// most experts: scales column by column, `src_info`, counts, routings and combined tokens. They
-/// have room for the worst case, so that most of the memory is never touched.
+/// Returns the size in bytes of the ordinary memory that a buffer needs besides the window, on a
+/// rank with the most experts: scales column by column, `src_info`, counts, routings and combined
+/// tokens. The memory has room for the worst case, so that most of it is never touched.
 constexpr std::size_t low_latency_array_bytes(const low_latency_shape& shape) noexcept {
   const std::size_t local = moe::expert_placement{shape.num_experts, shape.num_ranks}.most();
   const std::size_t tokens = shape.num_max_dispatch_tokens_per_rank;

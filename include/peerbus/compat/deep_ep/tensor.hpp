@@ -37,7 +37,7 @@ constexpr std::string_view to_string(dtype type) noexcept {
   return index < names.size() ? names[index] : "unknown";
 }
 
-/// Returns the bytes of one element.
+/// Returns the size of one element in bytes.
 constexpr std::size_t bytes_of(dtype type) noexcept {
   constexpr std::array<std::size_t, 7> bytes{1, 1, 4, 8, 4, 2, 1};
   return bytes[static_cast<std::size_t>(type)];
@@ -88,15 +88,15 @@ class const_tensor {
  public:
   /// The largest number of dimensions.
   static constexpr std::size_t most_dims = 3;
-  /// One number for each dimension that a tensor may have.
+  /// An array with one number for each dimension that a tensor may have.
   using extents = std::array<std::size_t, most_dims>;
 
   constexpr const_tensor() noexcept = default;
 
-  /// Makes a view of rows that lie row by row, without gaps. The memory of `values` must outlive
-  /// the view.
-  /// Throws: `error` invalid_argument unless `values` has as many elements as the product of
-  /// `sizes`.
+  /// Makes a view of elements that lie row by row, without gaps. The memory of `values` must
+  /// outlive the view.
+  /// Throws: `error` invalid_argument for more than three dimensions, or unless `values` has as
+  /// many elements as the product of `sizes`.
   template <class T>
   const_tensor(std::span<const T> values, std::initializer_list<std::size_t> sizes)
       : const_tensor{values.data(), dtype_of<T>, sizes} {
@@ -105,10 +105,10 @@ class const_tensor {
                   peerbus::detail::concat("tensor ", describe(), " was given ", values.size(),
                                           " elements, expected ", elements())};
   }
-  /// Makes a view with the given strides in elements. Without strides, rows lie row by row, without
-  /// gaps. `data` must outlive the view.
+  /// Makes a view with the given strides in elements. Without strides, the elements lie row by row,
+  /// without gaps. `data` must outlive the view.
   /// Throws: `error` invalid_argument for more than three dimensions, or if the number of strides
-  /// is neither 0 nor that of the sizes.
+  /// is neither 0 nor the number of sizes.
   const_tensor(const void* data, dtype type, std::initializer_list<std::size_t> sizes,
                std::initializer_list<std::size_t> strides = {})
       : data_{data}, type_{type}, dims_{sizes.size()} {
@@ -131,7 +131,8 @@ class const_tensor {
   [[nodiscard]] dtype type() const noexcept { return type_; }
   /// Returns the number of dimensions, 0 for None.
   [[nodiscard]] std::size_t dims() const noexcept { return dims_; }
-  /// Returns the size of a dimension, which is below `most_dims`; 0 from `dims()` on.
+  /// Returns the size of dimension `dim`, or 0 if `dim` is not below `dims()`. It must be below
+  /// `most_dims`.
   [[nodiscard]] std::size_t size(std::size_t dim) const noexcept { return sizes_[dim]; }
   /// Returns the stride of a dimension, in elements.
   [[nodiscard]] std::size_t stride(std::size_t dim) const noexcept { return strides_[dim]; }
@@ -141,9 +142,9 @@ class const_tensor {
     for (std::size_t d = 0; d < dims_; ++d) all *= sizes_[d];
     return all;
   }
-  /// Returns the bytes of all elements, without gaps.
+  /// Returns the size of all elements in bytes, without gaps.
   [[nodiscard]] std::size_t bytes() const noexcept { return elements() * bytes_of(type_); }
-  /// Returns the address of the first element, whatever its type.
+  /// Returns the address of the first element, without its type.
   [[nodiscard]] const void* data() const noexcept { return data_; }
   /// Returns whether the elements lie row by row, without gaps.
   [[nodiscard]] bool contiguous() const noexcept {
@@ -161,21 +162,21 @@ class const_tensor {
     return static_cast<const T*>(data_);
   }
   /// Returns all elements of a contiguous tensor.
-  /// Throws: as `as`, or if the tensor is not contiguous.
+  /// Throws: `error` invalid_argument if the element type is not `T` or there are gaps.
   template <class T>
   [[nodiscard]] std::span<const T> values() const {
     require_contiguous();
     return {as<T>(), elements()};
   }
-  /// Returns one element. The indices are not checked.
-  /// Throws: as `as`.
+  /// Returns the element with the given indices, which are not checked.
+  /// Throws: `error` invalid_argument if the element type is not `T`.
   template <class T>
   [[nodiscard]] const T& at(std::size_t i, std::size_t j = 0, std::size_t k = 0) const {
     return as<T>()[offset(i, j, k)];
   }
 
-  /// Returns the tensor in words: "bfloat16 [128, 7168]", with strides if there are gaps, or
-  /// "none". Allocates.
+  /// Returns the tensor in words, such as "bfloat16 [128, 7168]", with strides if there are gaps;
+  /// "none" for None. Allocates.
   [[nodiscard]] std::string describe() const {
     if (dims_ == 0) return "none";
     const auto list = [this](const extents& values) {
@@ -223,7 +224,7 @@ class const_tensor {
 class tensor : public const_tensor {
  public:
   constexpr tensor() noexcept = default;
-  /// Makes a contiguous view. Contract as the constructors of `const_tensor`.
+  /// Makes a view without gaps. Contract as the constructors of `const_tensor`.
   template <class T>
     requires(!std::is_const_v<T>)
   tensor(std::span<T> values, std::initializer_list<std::size_t> sizes)
@@ -235,7 +236,8 @@ class tensor : public const_tensor {
       : const_tensor{data, type, sizes, strides}, data_{data} {}
 
   ///@{
-  /// Returns the elements, which may be written. Contract as in `const_tensor`.
+  /// Returns the elements for reading and writing. Contract as the functions of `const_tensor` with
+  /// the same names.
   [[nodiscard]] void* data() const noexcept { return data_; }
   template <class T>
   [[nodiscard]] T* as() const {

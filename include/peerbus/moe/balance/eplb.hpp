@@ -9,7 +9,7 @@
 
 namespace peerbus::moe {
 
-/// The numbers that EPLB's algorithms take beside the loads.
+/// The numbers that EPLB's algorithms take besides the loads.
 struct eplb_shape {
   std::size_t slots = 0;   ///< physical experts of all ranks; EPLB's num_replicas
   std::size_t groups = 1;  ///< groups of consecutive experts; EPLB's num_groups
@@ -26,11 +26,11 @@ struct eplb_shape {
 /// arithmetic is the same, in float32, and so are ties: the first of equal experts is replicated,
 /// equal loads are packed in the order of their numbers, and the first of equally loaded ranks
 /// takes the next replica. The published file sorts more than 16 equal loads in an order that torch
-/// leaves open, so that replicas of one expert may change places there. Group loads that are no
+/// leaves open, so that replicas of one expert may change places there. Group loads that are not
 /// integers may differ in the last bit, because torch leaves the order of its sums open too.
 ///
 /// Throws: `error` invalid_argument if a load is negative or not finite, or unless `groups` divides
-/// the experts (of the hierarchical algorithm), `nodes` divides the ranks, `ranks` divides the
+/// the experts (hierarchical algorithm only), `nodes` divides the ranks, `ranks` divides the
 /// slots, and there are as many slots as experts or more.
 ///
 /// Cost: allocates; about (slots + experts) x log(slots) steps. docs/balancing.md has times.

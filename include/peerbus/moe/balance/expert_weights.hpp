@@ -24,17 +24,17 @@
 
 namespace peerbus::moe {
 
-/// The tensors of an expert, and the room to move experts. The same on all ranks.
+/// The tensors of an expert, and the room to move experts. Equal on all ranks.
 struct expert_tensors {
-  std::vector<std::size_t> bytes;  ///< of each tensor: weights, their scales, states of optimisers
+  std::vector<std::size_t> bytes;  ///< bytes of each tensor: weights, scales, optimiser states
   /// Experts that a rank can take in before it gives up others, at least 1. Each takes the memory
-  /// of an expert. With more, moves take fewer rounds.
+  /// of an expert. A larger number saves rounds of moves.
   std::size_t spare = 1;
-  std::size_t slice = std::size_t{256} << 10U;  ///< the most bytes of one put
+  std::size_t slice = std::size_t{256} << 10U;  ///< largest number of bytes of one put
 };
 
-/// The weights of the experts of all ranks, in memory from which they move to other ranks while
-/// exchanges go on: all tensors of an expert together, into memory that is not in use, so that the
+/// The weights of the experts of all ranks, in memory from which experts move to other ranks while
+/// exchanges go on. All tensors of an expert move together, into memory that is not in use. The
 /// experts that compute are not touched until all ranks change over.
 ///
 ///     peerbus::moe::expert_weights weights{comm, moe.placement(), {.bytes = {up, down, scales}}};
@@ -47,26 +47,26 @@ struct expert_tensors {
 ///     }
 ///
 /// A plan is carried out in rounds (moe/balance/move_plan.hpp). In a round each rank puts its
-/// experts to others with `advance`, as much at a time as the caller wants, and computes with the
-/// old ones. `commit` ends the round on all ranks at the same place, if all have everything, and
-/// gives the exchanges the map that holds from then on. Whatever happens before leaves the old map
-/// as it is: `abandon` drops what was under way.
+/// experts to other ranks with `advance`, as many bytes at a time as the caller wants, and computes
+/// with the old experts. `commit` ends the round on all ranks at the same place, if all have
+/// received all their experts, and gives the exchanges the new map. Until then the old map stays in
+/// use, and `abandon` drops the moves.
 ///
-/// An expert that no living rank has any more cannot move, and is brought back by no plan.
+/// An expert that no living rank holds any more cannot move, and no plan brings it back.
 ///
 /// A canary travels with each expert and names it. `commit` refuses an expert whose canary names
-/// another, or which is damaged, and says so on all ranks.
+/// another, or is damaged, on all ranks.
 ///
 /// Cost: a window of (experts of a rank + `spare`) x the bytes of an expert, of the bulk class, and
 /// a window of signals.
 /// Threads: one call at a time.
 class expert_weights {
  public:
-  /// Makes the memory, for the experts of `placement`. Collective, with equal arguments. The group
-  /// outlives the object. The content is zero.
-  /// Throws, on all ranks: `error` invalid_argument without tensors, if `spare` or `slice` is 0,
-  /// for more than 2^44 bytes at a rank, or for a placement of other ranks; mismatch if ranks
-  /// differ; as `communicator::make_window`.
+  /// Makes the memory, for the experts of `placement`. Collective, with equal arguments. `comm`
+  /// must outlive the object. The content is zero.
+  /// Throws, on all ranks: `error` invalid_argument without tensors, if `spare` is 0 or more than
+  /// `max_experts`, if `slice` is 0, for more than 2^44 bytes at a rank, or for a placement of
+  /// other ranks; mismatch if ranks differ; as `communicator::make_window`.
   template <transport Transport>
   expert_weights(communicator<Transport>& comm, const expert_map& placement, expert_tensors shape,
                  std::optional<deadline> until = std::nullopt)
@@ -81,27 +81,28 @@ class expert_weights {
 
   /// Returns tensor `i` of local expert `e`, one of this rank's physical experts from 0 on: [bytes
   /// of the tensor], aligned to 64 bytes. Valid until `commit` has given another expert that place.
-  /// Between `begin` and the end of the moves it is only read. Zero if the place was vacant when it
-  /// was made.
+  /// Between `begin` and the end of the moves the caller must not write it. Zero until the caller
+  /// or a move writes it.
   [[nodiscard]] std::span<std::byte> tensor(std::size_t e, std::size_t i) noexcept;
-  /// Returns the map of the experts whose tensors these are. It learns of ranks that are gone in
-  /// `begin` and `abandon`.
+  /// Returns the map of the experts whose tensors this object holds. `begin` and `abandon` mark in
+  /// it the ranks that are gone.
   [[nodiscard]] const expert_map& experts() const noexcept { return experts_; }
 
   /// Begins to move the experts to the places of `wanted`: [physical experts], as in
-  /// `exchange_config::physical_to_logical`. Moves that are under way must have ended. Collective.
-  /// Ranks that are gone give and get nothing.
+  /// `exchange_config::physical_to_logical`. Earlier moves must have ended. Collective. Ranks that
+  /// are gone send and receive nothing.
   /// Returns: the number of rounds; 0 if each rank has its experts already.
   /// Cost: one agreement, and the plan.
-  /// Throws, on all ranks, and nothing has begun: `error` invalid_argument for an impossible table,
-  /// one that leaves an expert to ranks that are gone, or moves under way; mismatch if tables
-  /// differ; as `rank_group::agree`.
+  /// Throws, on all ranks, before anything has begun: `error` invalid_argument for an impossible
+  /// table, one that leaves an expert to ranks that are gone, or moves under way; mismatch if
+  /// tables differ; as `rank_group::agree`.
   std::size_t begin(std::span<const std::uint32_t> wanted,
                     std::optional<deadline> until = std::nullopt) {
     return begin_from({}, wanted, until);
   }
-  /// Does as above, for a plan that was made for the experts as they lie here.
-  /// Throws, on all ranks: as above; `error` invalid_argument if they lay elsewhere then.
+  /// Begins to move the experts as the overload for a table does, for a plan of `plan_incremental`.
+  /// Throws, on all ranks: as that overload; `error` invalid_argument if the plan began with
+  /// another map.
   std::size_t begin(const incremental_plan& wanted, std::optional<deadline> until = std::nullopt) {
     return begin_from(wanted.old_map, wanted.plan.physical_to_logical(), until);
   }
@@ -109,23 +110,24 @@ class expert_weights {
   /// Returns whether a round is under way.
   [[nodiscard]] bool is_moving() const noexcept { return !rounds_.empty(); }
 
-  /// Sends up to `bytes` bytes of this round, in puts of at most `expert_tensors::slice`. Local.
-  /// Returns: whether this rank has sent all of the round.
-  /// Cost: the puts; over transports by stores a copy of those bytes.
+  /// Sends up to `bytes` bytes of this round, in puts of at most `expert_tensors::slice`. Not
+  /// collective.
+  /// Returns: true if this rank has sent all its bytes of the round.
+  /// Cost: the puts, which copy the bytes over transports by stores.
   /// Throws: `error` peer_dead, unreachable, timed_out (a peer took no bulk traffic); the group is
   /// then poisoned.
   bool advance(std::size_t bytes);
 
-  /// Ends the round if all ranks have received their experts: gives each of `exchanges` the new map
-  /// with `choice` (`exchange::install_experts`), and lets `tensor` return the new experts. All
-  /// batches of these exchanges are combined. Collective.
-  /// Returns: whether all rounds have ended, the same on all ranks. If not, go on with `advance`.
+  /// Ends the round if all ranks have received their experts. Then gives each of `exchanges` the
+  /// new map with `choice` (`exchange::install_experts`), and lets `tensor` return the new experts.
+  /// All batches of these exchanges must be combined. Collective.
+  /// Returns: true if all rounds have ended, false if `advance` must go on; the same on all ranks.
   /// Cost: a signal to each peer, and a wait for each; if the round ends, that of
-  /// `install_experts`. Nothing if no round is under way. If it throws after the first of several
-  /// exchanges, give them the map of `experts()` anew.
-  /// Throws, on all ranks: `error` mismatch if the canary of an expert is wrong, with the rank
-  /// that has it; as `install_experts`. The old map then stands, and after mismatch the moves are
-  /// to be abandoned. On ranks that are out of step: peer_dead, timed_out, poisoned.
+  /// `install_experts`. Nothing if no round is under way.
+  /// Throws, on all ranks: `error` mismatch if the canary of an expert is wrong, with the rank that
+  /// has it; as `install_experts`. The old map then stands, and after mismatch `abandon` must
+  /// follow. If an exchange already has the new map, give it the map of `experts()` again. On ranks
+  /// that are out of step: peer_dead, timed_out, poisoned.
   template <class... Exchange>
   bool commit(const replica_choice& choice, Exchange&... exchanges) {
     static_assert(sizeof...(Exchange) > 0,
@@ -137,10 +139,10 @@ class expert_weights {
     return finish_round();
   }
 
-  /// Drops the round that is under way, and those after it. The experts stay where they were before
-  /// the round. Collective among the ranks of the view, also after `continue_without_the_dead`,
-  /// where groups go on (communicator/communicator.hpp). All ranks call it, also those where no
-  /// round is under way.
+  /// Drops the round that is under way and the rounds after it. The experts stay where they were
+  /// before the round. Collective among the ranks of the view, also after
+  /// `continue_without_the_dead` (communicator/communicator.hpp). All ranks call it, also ranks
+  /// without a round under way.
   /// Cost: one `rank_group::gather`.
   /// Throws: as `rank_group::gather`.
   void abandon(std::optional<deadline> until = std::nullopt);
@@ -153,7 +155,7 @@ class expert_weights {
     rank_id peer;
     std::size_t source;  ///< offsets of the places in the window
     std::size_t target;
-    std::uint64_t number;  ///< of the move among all, which its signal has
+    std::uint64_t number;  ///< the number of the move among all, raised as its signal
   };
   struct incoming {
     rank_id peer;
@@ -169,7 +171,8 @@ class expert_weights {
     return places_[physical] * place_bytes_;
   }
   void label(std::size_t place_offset, std::uint32_t expert) noexcept;
-  /// Throws: `error` invalid_argument for impossible arguments of the constructor.
+  /// Checks the arguments of the constructor.
+  /// Throws: `error` invalid_argument if they are impossible.
   void require_possible() const;
   /// Gives each physical expert a place at its rank, behind which the free ones are.
   void number_places();
@@ -178,13 +181,14 @@ class expert_weights {
   /// Begins to move, from the map `planned_for` unless that is empty.
   std::size_t begin_from(std::span<const std::uint32_t> planned_for,
                          std::span<const std::uint32_t> wanted, std::optional<deadline> until);
-  /// Throws: `error` invalid_argument unless `planned_for` is the map here.
+  /// Checks that `planned_for` is empty or the map here.
+  /// Throws: `error` invalid_argument if not.
   void require_planned_here(std::span<const std::uint32_t> planned_for) const;
-  /// Takes the ranks for gone that the view does not have.
+  /// Marks as gone the ranks that are gone from the view.
   void note_the_gone();
-  /// Forgets what this rank sends and awaits.
+  /// Forgets the moves that this rank sends and awaits.
   void forget_round() noexcept;
-  /// Works out what this rank sends and awaits in the first of `rounds_`.
+  /// Computes the moves that this rank sends and awaits in the first of `rounds_`.
   void set_up_round();
   [[nodiscard]] state arrivals(deadline until) noexcept;
   [[nodiscard]] bool have_all_arrived(deadline until);
@@ -194,16 +198,16 @@ class expert_weights {
   expert_tensors shape_;
   expert_map experts_;
   std::vector<std::uint32_t> experts_of_rank_;
-  std::vector<std::size_t> tensor_at_;  ///< within a place
+  std::vector<std::size_t> tensor_at_;  ///< offset of each tensor within a place
   std::size_t place_bytes_ = 0;
-  std::vector<std::uint32_t> places_;  ///< of each physical expert, within its rank's part
-  std::vector<std::vector<std::uint32_t>> free_;  ///< places of each rank that no expert has
+  std::vector<std::uint32_t> places_;             ///< place of each physical expert at its rank
+  std::vector<std::vector<std::uint32_t>> free_;  ///< places of each rank without an expert
   std::vector<move_round> rounds_;
-  std::vector<outgoing> leaving_;   ///< in this round
-  std::vector<incoming> arriving_;  ///< likewise
-  std::size_t sent_ = 0;            ///< of `leaving_`
-  std::size_t sent_bytes_ = 0;      ///< of the next
-  std::uint64_t moves_ = 0;         ///< of all ranks, in all rounds, also those that were dropped
+  std::vector<outgoing> leaving_;   ///< moves of this round from this rank
+  std::vector<incoming> arriving_;  ///< moves of this round to this rank
+  std::size_t sent_ = 0;            ///< moves of `leaving_` that are complete
+  std::size_t sent_bytes_ = 0;      ///< bytes of the next move that are sent
+  std::uint64_t moves_ = 0;         ///< moves of all ranks in all rounds, also dropped ones
   std::uint64_t commits_ = 0;
   std::unique_ptr<any_window> memory_;  ///< signal r: the latest move of rank r that is complete
   std::unique_ptr<any_window>

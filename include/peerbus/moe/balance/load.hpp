@@ -15,11 +15,12 @@ namespace peerbus::moe {
 
 namespace detail {
 
-/// Throws: `error` invalid_argument, beginning with `planner`, unless there are loads, and all are
-/// finite and 0 or more.
+/// Checks that there are loads, and that all are finite and 0 or more.
+/// Throws: `error` invalid_argument, whose text begins with `planner`, if not.
 void require_loads(const char* planner, std::span<const double> loads);
 
-/// Throws: `error` invalid_argument unless `counters` is a multiple of `experts`, which is not 0.
+/// Checks that `counters` is a multiple of `experts`, which is not 0.
+/// Throws: `error` invalid_argument if not.
 void require_samples(std::size_t counters, std::size_t experts);
 
 /// The mean and the maximum of the loads of ranks.
@@ -41,10 +42,10 @@ struct load_spread {
 
 }  // namespace detail
 
-/// Returns the sum of loads for each expert, such as the tokens that were counted: [experts].
-/// `samples` has one row of `experts` counters after another, of any type of number.
+/// Returns the sum of the loads of each expert over all samples: [experts]. `samples` has one row
+/// of `experts` counters after another, such as numbers of tokens, of any arithmetic type.
 ///
-/// Throws: `error` invalid_argument if the samples are no multiple of `experts`, or that is 0.
+/// Throws: `error` invalid_argument if `experts` is 0, or does not divide the number of counters.
 ///
 /// Cost: allocates.
 template <std::ranges::random_access_range Samples>
@@ -69,9 +70,9 @@ template <std::ranges::random_access_range Samples>
                                              std::size_t rank_count);
 
 ///@{
-/// Returns the balancedness of a layer: the mean of the loads of ranks over their maximum, 1 /
-/// ranks if one rank has everything. 1 is perfect, also if there is no load. Of counters, the rows
-/// of the ranks that hold experts.
+/// Returns the balancedness of a layer: the mean of the loads of ranks over their maximum. 1 is
+/// perfect, and also the result if there is no load. 1 / ranks means that one rank has all load. If
+/// loads are counted rows, give only the ranks that hold experts.
 [[nodiscard]] inline double balancedness(std::span<const double> loads_of_ranks) noexcept {
   return detail::load_spread{loads_of_ranks}.balancedness();
 }

@@ -10,10 +10,10 @@
 
 namespace peerbus::moe {
 
-/// A plan for one layer: the expert of each slot, and the slots of each expert. EPLB calls the
-/// first table physical_to_logical_map, the second logical_to_physical_map, and the numbers of
-/// slots expert_count. Rank r has the slots from r x slots per rank on, or those of the
-/// `expert_map` for which the plan was made.
+/// A plan for one layer: the expert of each slot, and the slots of each expert. EPLB calls these
+/// tables physical_to_logical_map and logical_to_physical_map, and the numbers of slots
+/// expert_count. Rank r has the slots from r x slots per rank on, or its slots in the `expert_map`
+/// for which the plan was made.
 class slot_plan {
  public:
   /// Makes the plan of `physical_to_logical`: [slots], each entry below `expert_count` or `vacant`.
@@ -36,7 +36,7 @@ class slot_plan {
   std::span<const std::uint32_t> physical_to_logical() const&& = delete;
   std::span<const std::uint32_t> slots_of(std::size_t expert) const&& = delete;
 
-  /// Returns how many slots `expert` has.
+  /// Returns the number of slots of `expert`.
   [[nodiscard]] std::size_t replica_count(std::size_t expert) const noexcept {
     return begins_[expert + 1] - begins_[expert];
   }
@@ -50,8 +50,8 @@ class slot_plan {
 
  private:
   std::vector<std::uint32_t> physical_to_logical_;
-  std::vector<std::uint32_t> slots_;   ///< of all experts, one expert after another
-  std::vector<std::uint32_t> begins_;  ///< where an expert's slots begin; and one end
+  std::vector<std::uint32_t> slots_;   ///< slots of all experts, one expert after another
+  std::vector<std::uint32_t> begins_;  ///< [experts + 1] begin of each expert's slots, and the end
 };
 
 }  // namespace peerbus::moe

@@ -10,7 +10,7 @@
 
 namespace peerbus::moe::detail {
 
-/// Returns where the slots of each of `rank_count` ranks begin that have equally many, and the end.
+/// Returns the first slot of each of `rank_count` ranks with equally many slots, then the end.
 [[nodiscard]] std::vector<std::uint32_t> equal_begins(std::size_t slots, std::size_t rank_count);
 
 /// Returns loads as integers with a sum of at most 2^30, in proportion to `loads`: [experts]. Plans
@@ -18,11 +18,11 @@ namespace peerbus::moe::detail {
 /// multiply and add in one instruction.
 [[nodiscard]] std::vector<std::uint32_t> scaled_loads(std::span<const double> loads);
 
-/// A map without an expert twice on a rank, and a search for steps that lighten its hottest rank. A
-/// step exchanges the experts of two slots on different ranks, or gives a slot that is vacant, or
-/// of an expert that has several, to an expert of the hottest rank. Each step lowers the sum of the
-/// squares of rank loads and leaves no changed rank as hot as the hottest was, so that a search
-/// ends.
+/// A map in which no rank holds an expert twice, and a search for steps that lighten its hottest
+/// rank. A step exchanges the experts of two slots on different ranks, or gives a slot to an expert
+/// of the hottest rank. That slot is vacant, or its expert has other slots. Each step lowers the
+/// sum of the squares of rank loads and leaves no changed rank as hot as the hottest was, so that a
+/// search ends.
 class slot_search {
  public:
   /// Begins with `physical_to_logical`: [slots], each an expert, or `scaled.size()` for a vacant
@@ -35,11 +35,11 @@ class slot_search {
   /// `moves()` larger than `most_moves`.
   bool take_step(std::size_t most_moves);
 
-  /// Gives vacant slots back to the experts that they had by `before`, [slots], where that makes no
-  /// rank as hot as the hottest. No expert moves.
+  /// Gives vacant slots back to their experts in `before`, [slots], unless a rank would become as
+  /// hot as the hottest. No expert moves.
   void bring_back(std::span<const std::uint32_t> before);
 
-  /// Returns how many experts have come to a rank that did not hold them in the beginning.
+  /// Returns the number of experts that came to a rank that did not hold them at the beginning.
   [[nodiscard]] std::size_t moves() const noexcept { return moves_; }
   /// Returns the mean rank load divided by the largest, or 1 if there is no load.
   [[nodiscard]] double balancedness() const noexcept;
@@ -55,7 +55,7 @@ class slot_search {
  private:
   /// A step: an expert of slot `hot` goes to slot `other`, whose own goes to `hot` if `exchanges`.
   struct step {
-    std::int64_t change = 0;  ///< of the sum of squares
+    std::int64_t change = 0;  ///< change of the sum of squares
     int moves = 1;
     std::uint32_t hot = 0;
     std::uint32_t other = 0;
@@ -68,10 +68,10 @@ class slot_search {
   struct spare {
     std::uint32_t slot;
     std::uint32_t others;  ///< slots that its expert keeps
-    std::int64_t load;     ///< of its rank
-    std::int64_t share;    ///< of its expert
-    std::int64_t more;     ///< by which the shares of the other slots grow
-    std::int64_t change;   ///< of the sum of squares, over the ranks of the other slots
+    std::int64_t load;     ///< load of its rank
+    std::int64_t share;    ///< load of one slot of its expert
+    std::int64_t more;     ///< growth of the shares of the other slots
+    std::int64_t change;   ///< change of the sum of squares over the ranks of the other slots
   };
 
   void look_for_spares();
@@ -91,18 +91,18 @@ class slot_search {
 
   // A vacant slot has an expert of its own, the last one, which has no load. Many slots of a rank
   // may have it, and it need not have any.
-  std::vector<std::uint32_t> loads_;     ///< of each expert
+  std::vector<std::uint32_t> loads_;     ///< load of each expert
   std::uint32_t nobody_;                 ///< the expert of vacant slots
-  std::vector<std::uint32_t> experts_;   ///< of each slot
-  std::vector<std::uint32_t> ranks_;     ///< of each slot; saves a division
+  std::vector<std::uint32_t> experts_;   ///< expert of each slot
+  std::vector<std::uint32_t> ranks_;     ///< rank of each slot; saves a division
   std::vector<std::uint32_t> counts_;    ///< slots of each expert
   std::vector<std::uint32_t> shares_;    ///< load of one slot of each expert
   std::vector<std::uint32_t> first_;     ///< slot of each expert, the head of a list
   std::vector<std::uint32_t> next_;      ///< slot of the same expert, or no_slot
-  std::vector<std::uint32_t> begins_;    ///< of the slots of each rank, and the end
-  std::vector<std::int64_t> rank_load_;  ///< of each rank
+  std::vector<std::uint32_t> begins_;    ///< first slot of each rank, then the end
+  std::vector<std::int64_t> rank_load_;  ///< load of each rank
   std::vector<std::uint8_t> held_;       ///< [ranks, experts]
-  std::vector<spare> spares_;            ///< those of slots that are not fixed
+  std::vector<spare> spares_;            ///< the slots that are not fixed and can be given away
   std::size_t fixed_slots_;
   std::size_t moves_ = 0;
 };

@@ -11,7 +11,7 @@ namespace peerbus::moe {
 
 /// The slots that `plan_spread` fills.
 struct spread_shape {
-  std::size_t ranks = 1;           ///< of the group
+  std::size_t ranks = 1;           ///< ranks of the group
   std::size_t slots_per_rank = 0;  ///< physical experts of each rank
 };
 

@@ -16,18 +16,18 @@
 
 namespace peerbus::moe::detail {
 
-/// Measures how long a rank waits for each of its peers. Only the constructor allocates.
+/// The measurement of the time that a rank waits for each peer. Only the constructor allocates.
 class arrival_clock {
  public:
   explicit arrival_clock(std::size_t rank_count) : has_come_(rank_count) {}
 
-  /// Returns the signal of a peer.
+  /// A function that returns the signal of a peer.
   using signal_of = peerbus::detail::function_ref<signal_id(rank_id)>;
 
   /// Adds to `waited`, in nanoseconds for each rank, the time until the signal of each peer is at
-  /// least `epoch`. Returns when all are, or when a wait fails, which the caller then finds again;
-  /// the peers whose signals are missing then have the time until it failed.
-  /// Returns: the peer that came last; nothing if all had come, or if a wait failed.
+  /// least `epoch`, or until a wait fails. Returns then; the caller must wait again to get the
+  /// error.
+  /// Returns: the peer that came last; nothing if all had come at the start, or if a wait failed.
   std::optional<rank_id> measure(control_board& board, std::span<const rank_id> peers,
                                  signal_of signal, std::uint64_t epoch, deadline until,
                                  std::span<std::int64_t> waited) noexcept;

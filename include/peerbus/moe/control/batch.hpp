@@ -67,7 +67,7 @@ inline std::string_view describe(stage reached) noexcept {
 /// the constructor allocates.
 class batch {
  public:
-  /// `path` are the needs of the exchange's path.
+  /// Allocates the plans of one set. `path` has the needs of the exchange's path.
   batch(const exchange_config& config, const block_geometry& geometry,
         const std::shared_ptr<const expert_router>& router, rank_id rank, std::size_t rank_count,
         const row_path_memory& path)
@@ -90,15 +90,15 @@ class batch {
   rank_id refused_by{0};
   batch_stores stores;
   bool attached = false;            ///< true if this rank sends output attachments home
-  std::uint64_t brings = 0;         ///< what the other ranks are told of them
-  std::uint64_t dispatched_as = 0;  ///< `number` if it is received, without those that views skip
-  std::uint64_t received_as = 0;    ///< its place among the received batches, from 1 on
-  std::uint64_t combined_as = 0;    ///< its place among the combined batches; 0 if it is not
-  std::uint64_t reopened_as = 0;    ///< the place of its latest `reopen` among those of all batches
-  refusal lost;                     ///< why it cannot be combined since ranks are gone
-  std::size_t most_tokens = 0;      ///< of a rank in the dispatch
+  std::uint64_t brings = 0;         ///< record of the attachments, for the other ranks
+  std::uint64_t dispatched_as = 0;  ///< once received: `number` less the numbers that views skip
+  std::uint64_t received_as = 0;    ///< position among the received batches, from 1 on
+  std::uint64_t combined_as = 0;    ///< position among the combined batches; 0 if not combined
+  std::uint64_t reopened_as = 0;    ///< position of its last `reopen` among those of all batches
+  refusal lost;                     ///< reason why it cannot be combined, after ranks were lost
+  std::size_t most_tokens = 0;      ///< the most tokens of a rank in the dispatch
 
-  /// Sets the most tokens of a rank in the next dispatch of the set.
+  /// Sets the largest number of tokens of a rank in the next dispatch of the set.
   void bound(std::size_t tokens) noexcept {
     most_tokens = tokens;
     leaving.bound(tokens);
@@ -116,7 +116,7 @@ class batch {
     stores = new_stores;
     refused = {};
   }
-  /// Records the refusal of a peer, if `peer_refusal` has one. Returns whether it has.
+  /// Records the refusal in `peer_refusal`, if there is one. Returns whether there is one.
   [[nodiscard]] bool refuse(const std::optional<refusal_of>& peer_refusal) noexcept {
     if (!peer_refusal) return false;
     refused = peer_refusal->why;
@@ -134,7 +134,7 @@ class batch {
     lost = previous_.lost;
   }
 
-  /// Forgets what the set held.
+  /// Forgets the dispatch that the set holds.
   void forget() noexcept {
     reached = stage::idle;
     number = received_as = combined_as = reopened_as = 0;
@@ -146,8 +146,8 @@ class batch {
   [[nodiscard]] const wire_origin* origins(const set_view& set) const noexcept {
     return checks ? checks->origins() : set.origin(0);
   }
-  /// Returns the local expert ids of the slots of the rows that arrived, likewise. Layouts by rank
-  /// only.
+  /// Returns the local expert ids of the slots of the rows that arrived, from row 0. Layouts by
+  /// rank only.
   [[nodiscard]] std::int32_t* experts(const set_view& set) const noexcept {
     return checks ? checks->experts() : peerbus::detail::placed<std::int32_t>(set.experts(0));
   }

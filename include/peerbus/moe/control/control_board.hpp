@@ -13,20 +13,21 @@
 
 namespace peerbus::moe::detail {
 
-/// The place where the ranks of an exchange tell all others something: bytes at an offset that only
-/// one rank writes, and signals that only one rank raises. Offsets and signals are those of the
-/// window.
+/// The memory and signals by which each rank of an exchange tells all others something: bytes at an
+/// offset that only one rank writes, and signals that only one rank raises. Offsets and signals are
+/// those of the window.
 ///
 /// More than `few_ranks` over a direct transport have one board, in the part of their first rank. A
 /// notice is then written once, and one signal tells all ranks. Otherwise each rank has a board in
-/// its own part, and a notice is put there by its writer.
+/// its own part, and the writer of a notice puts it to each board.
 ///
 /// Functions that return `errc` return ok or the first failure of the transport.
 class control_board {
  public:
-  /// The most ranks that tell each other everything one by one. A rank reads its own notice as
-  /// well. On a shared board it then waits until its peers' caches have given up the lines that it
-  /// writes, which takes longer than writing a few copies (1.3 us of a dispatch of 2 ranks).
+  /// The largest number of ranks over a direct transport that have a board each. A rank also reads
+  /// its own notice. On a shared board it then waits until the caches of its peers have given up
+  /// the lines that it writes, which takes longer than writing a few copies (1.3 us of a dispatch
+  /// of 2 ranks).
   static constexpr std::size_t few_ranks = 4;
 
   explicit control_board(any_window& window) noexcept
@@ -39,7 +40,7 @@ class control_board {
   /// its own notices before it posts them.
   [[nodiscard]] std::byte* at(std::size_t offset) const noexcept { return bytes_ + offset; }
 
-  /// Shows all peers the `bytes` bytes at `offset`, which this rank has written. They see them
+  /// Shows all peers the `bytes` bytes at `offset`, which this rank has written. Peers see them
   /// after the next signal of this rank.
   /// Cost: nothing on a shared board, else a put to each peer.
   [[nodiscard]] errc post(std::size_t offset, std::size_t bytes) noexcept {
@@ -74,7 +75,7 @@ class control_board {
   }
 
   any_window* window_;
-  rank_id owner_;  ///< of the board that this rank reads
+  rank_id owner_;  ///< the rank whose board this rank reads
   std::byte* bytes_;
   bool is_shared_;
 };

@@ -38,7 +38,7 @@ class control_messages {
   /// One phase of an operation. `epoch` is the value of its signals.
   struct step {
     group_operation operation;  ///< dispatch or combine
-    std::uint64_t number;       ///< of the dispatch
+    std::uint64_t number;       ///< number of the dispatch
     std::size_t set;
     phase which;
     std::uint64_t epoch;
@@ -55,7 +55,7 @@ class control_messages {
     watch(nullptr);
   }
 
-  /// Makes waits of `await_all` ask `watch` from time to time, or nobody if it is null.
+  /// Makes waits of `await_all` ask `watch` from time to time, unless it is null.
   void watch(wait_watch* watch) noexcept {
     watch_ = watch;
     is_attended_ = watch != nullptr || window_->group().members()->listeners().any();
@@ -66,20 +66,21 @@ class control_messages {
   void post_counts(const step& this_step, std::span<const std::uint32_t> counts,
                    std::span<const std::byte> note, const refusal& own_refusal);
 
-  /// Does as `post_counts`, but sends each peer only the counts for the blocks that it holds, and
-  /// nothing to peers that get neither a row nor a note nor a refusal.
+  /// Tells each peer the same as `post_counts`, but only the counts for the blocks that it holds.
+  /// Sends nothing to peers that get neither a row nor a note nor a refusal.
   void post_own_counts(const step& this_step, const expert_placement& blocks,
                        std::span<const std::uint32_t> counts, std::span<const std::byte> note,
                        const refusal& own_refusal);
 
-  /// Tells all peers the refusal of a combine, or what this rank brings in it: the bytes of one
-  /// output attachment, or the ranks that attached one. Peers see it after the next `announce`.
+  /// Tells all peers the refusal of a combine, or the data that this rank brings in it: the bytes
+  /// of one output attachment, or the ranks that attached one. Peers see it after the next
+  /// `announce`.
   void post_verdict(const step& this_step, const refusal& own_refusal, std::uint64_t brings);
 
   /// Raises this step's signal for all peers.
   void announce(const step& this_step);
 
-  /// Returns the epoch of the last step that `peer` has announced in the place of this step.
+  /// Returns the epoch of the last step that `peer` has announced by the signal of this step.
   [[nodiscard]] std::uint64_t announced(const step& this_step, rank_id peer) const noexcept {
     return board_.value(signal_of(this_step, peer));
   }
@@ -95,8 +96,8 @@ class control_messages {
   [[nodiscard]] count_table counts(const step& this_step) const noexcept {
     return {message(this_step, rank_id{0}) + map_.counts_at, map_.message_bytes, map_.count_bytes};
   }
-  /// Returns the counts of all ranks that sent some by `post_own_counts`. The others have those of
-  /// an earlier step.
+  /// Returns the counts that ranks sent by `post_own_counts`. The counts of ranks that sent none
+  /// are those of an earlier step.
   [[nodiscard]] count_table shown_counts(const step& this_step,
                                          const expert_placement& blocks) const noexcept {
     count_table table = counts(this_step);
@@ -115,7 +116,7 @@ class control_messages {
     return {message(this_step, source) + map_.note_at,
             brought(this_step, source) == 0 ? 0 : map_.note_bytes};
   }
-  /// Returns the bytes that `source` brings in this step, or 0 if it sent no record of this step.
+  /// Returns `verdict::brought` of `source` in this step, or 0 if it sent no record of this step.
   [[nodiscard]] std::size_t brought(const step& this_step, rank_id source) const noexcept {
     const verdict record = verdict_of(this_step, source);
     return record.epoch == this_step.epoch ? record.brought : 0;
@@ -123,8 +124,8 @@ class control_messages {
 
   /// Returns the set with number `set` at this rank.
   [[nodiscard]] set_view local_set(std::size_t set) const noexcept { return {map_, local(0), set}; }
-  /// Returns the record that lies in the place of `source` in this step, which may be of an earlier
-  /// one.
+  /// Returns the record that lies in the place of `source` in this step. It may be that of an
+  /// earlier step.
   [[nodiscard]] verdict verdict_of(const step& this_step, rank_id source) const noexcept;
   /// Returns the bytes of a note.
   [[nodiscard]] std::size_t note_bytes() const noexcept { return map_.note_bytes; }
@@ -134,13 +135,14 @@ class control_messages {
   /// Returns the lowest peer that refuses this step, if any. All ranks see the same refusals.
   [[nodiscard]] std::optional<refusal_of> refused(const step& this_step) const noexcept;
 
-  /// Lets `rank`, which is gone, count as one that has sent no rows in all steps to come. Others
-  /// see it after the next signal of this rank.
+  /// Makes `rank`, which is gone, count as a rank that sends no rows in all later steps. Other
+  /// ranks see it after the next signal of this rank.
   void forget(rank_id rank) noexcept;
 
   /// Returns the name and number of the operation, for messages.
   static std::string title(const step& this_step);
-  /// Throws: `error` with `code` unless it is ok. The communicator is then poisoned.
+  /// Checks that `code` is ok.
+  /// Throws: `error` with `code` if not. The communicator is then poisoned.
   void require(const step& this_step, errc code) {
     if (code != errc::ok) fail(this_step, code);
   }
@@ -213,7 +215,7 @@ class control_messages {
   memory_map map_;
   arrival_clock arrivals_;
   wait_watch* watch_ = nullptr;
-  bool is_attended_ = false;  ///< whether there is a watch or a listener
+  bool is_attended_ = false;  ///< true if there is a watch or a listener
 };
 
 }  // namespace peerbus::moe::detail

@@ -31,18 +31,18 @@ class peer_checks {
   peer_checks(const exchange_config& config, const block_geometry& geometry,
               std::shared_ptr<const expert_router> router, rank_id rank, std::size_t rank_count);
 
-  /// Lets rows come from tokens of any of `home_ranks` ranks, of which each has up to `tokens`,
-  /// instead of the rank that sends them. For rows that ranks hand on.
+  /// Accepts rows that ranks hand on: their tokens may be of any of `home_ranks` ranks with up to
+  /// `tokens` tokens each, instead of only the rank that sends them.
   void accept_relayed(std::size_t home_ranks, std::size_t tokens) noexcept {
     home_ranks_ = home_ranks;
     tokens_ = tokens;
   }
 
-  /// Returns whether a rank has sent counts. A rank that has not counts as one without rows.
+  /// A function that returns whether a rank has sent counts. Without counts, a rank has no rows.
   using sender_test = peerbus::detail::function_ref<bool(rank_id)>;
 
-  /// Copies the counts of all ranks and checks them. `own` are those of this rank for all blocks.
-  /// No rank may send more than `bound` tokens.
+  /// Copies the counts of all ranks and checks them. `own` has the counts of this rank for all
+  /// blocks. No rank may send more than `bound` tokens.
   /// Returns: the first wrong count, if any.
   [[nodiscard]] refusal take_counts(const count_table& shown, std::span<const std::uint32_t> own,
                                     sender_test has_sent, std::size_t bound) noexcept;
@@ -57,7 +57,7 @@ class peer_checks {
   [[nodiscard]] refusal take_rows(const recv_plan& arriving, const set_view& set) noexcept;
   /// Returns the origins of the last `take_rows`, from row 0.
   [[nodiscard]] const wire_origin* origins() const noexcept { return origins_.get(); }
-  /// Returns the local expert ids of the slots, likewise: [rows][top_k]. Null unless by rank.
+  /// Returns the local expert ids of the slots: [rows][top_k], from row 0. Null unless by rank.
   [[nodiscard]] std::int32_t* experts() const noexcept { return experts_.get(); }
 
  private:
@@ -76,10 +76,10 @@ class peer_checks {
   rank_id rank_;
   std::size_t ranks_;
   std::size_t top_k_;
-  std::size_t home_ranks_ = 0;  ///< whose tokens rows may be; 0: only those of the sender
-  std::size_t tokens_;          ///< of a home rank
+  std::size_t home_ranks_ = 0;  ///< ranks whose tokens rows may be; 0: only the sender
+  std::size_t tokens_;          ///< the most tokens of a home rank
   std::size_t count_bytes_;
-  std::size_t first_block_;  ///< of the counts that a rank sends
+  std::size_t first_block_;  ///< block of the first count that a rank sends
   std::size_t stride_;
   std::vector<std::byte> counts_;            ///< [ranks][blocks]
   std::unique_ptr<wire_origin[]> origins_;   ///< [row capacity]

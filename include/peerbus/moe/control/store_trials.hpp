@@ -14,46 +14,47 @@ namespace peerbus::moe::detail {
 
 /// The stores of one batch, as `store_trials` orders them.
 struct batch_stores {
-  std::size_t stream_from = 0;  ///< for the `row_stream`s of the batch
-  bool timed = false;           ///< whether `store_trials::add` wants the time of the batch
+  std::size_t stream_from = 0;  ///< bytes from which the `row_stream`s of the batch stream
+  bool timed = false;           ///< true if `store_trials::add` wants the time of the batch
   store_kind kind = store_kind::plain;
   std::uint8_t size_class = 0;
-  double us_per_token = 0;  ///< so far, of the parts that are timed
+  double us_per_token = 0;  ///< time of the timed parts so far
 };
 
-/// Finds out by trial which stores an exchange should use, for each size of batch.
+/// The trials by which an exchange finds out which stores to use, for each size of batch.
 ///
 /// The better stores depend on what the caches hold when rows are written and read, and no rule
 /// knows what the caller does between the calls. So from time to time there is a trial of both
 /// kinds, as `trial_schedule` says, with the numbers of dispatches. All ranks try the same stores
-/// at the same time, so what a rank reads meanwhile was written by the stores that it tries.
+/// at the same time, so that a rank meanwhile reads rows that the stores on trial wrote.
 ///
 /// Sizes are classes of a factor of two. Times are those of a token, so that batches of different
 /// sizes compare.
 /// Cost: half of the dispatches of a trial use the worse stores: 16 of the first 550, and in the
-/// end 16 of 16 415 (with `in_flight` 1). A timed batch reads the clock six times, and reads what
-/// it received and summed once more. A batch that is in no trial costs a few instructions.
-/// Threads: one at a time.
+/// end 16 of 16 415 (with `in_flight` 1). A timed batch reads the clock six times, and reads the
+/// rows that it received and the sums once more. A batch that is in no trial costs a few
+/// instructions.
+/// Threads: one thread at a time.
 class store_trials {
  public:
   /// Uses `stream_from`, the bytes from which rows are streamed, for sizes that were not measured.
-  /// `by` is what is to decide: unless `measured`, nothing is tried.
+  /// Unless `by` is `measured`, nothing is tried.
   store_trials(std::size_t stream_from, store_reason by, std::size_t in_flight) noexcept
       : stream_from_{stream_from}, by_{by}, trials_{first_trial, in_flight, timed_in_lap} {}
 
-  /// Returns the stores of dispatch `number`, whose rows have `bytes` bytes in all. Numbers grow.
-  /// An empty batch is not timed.
+  /// Returns the stores of dispatch `number`, whose rows have `bytes` bytes in all. `number` must
+  /// increase from call to call. An empty batch is not timed.
   [[nodiscard]] batch_stores begin(std::uint64_t number, std::size_t bytes) noexcept;
   /// Notes the time of a batch that is `timed`.
   void add(const batch_stores& batch) noexcept;
   /// Returns the choice for batches whose rows have `bytes` bytes, with the times of one token.
   [[nodiscard]] store_choice choice(std::size_t bytes) const noexcept;
 
-  /// The dispatch that begins the first trial. Those before touch memory for the first time.
+  /// The dispatch that begins the first trial. Earlier dispatches touch memory for the first time.
   static constexpr std::uint64_t first_trial = 9;
-  /// Timed dispatches of a lap.
+  /// The number of timed dispatches in a lap.
   static constexpr std::size_t timed_in_lap = 3;
-  /// Returns the number of the dispatch that decides on a size which all of the first trial had.
+  /// Returns the number of the dispatch that first decides, if all batches have one size.
   [[nodiscard]] static constexpr std::uint64_t first_decision(std::size_t in_flight) noexcept {
     return peerbus::detail::trial_schedule::first_decision(first_trial, in_flight, timed_in_lap);
   }
@@ -78,7 +79,8 @@ class store_trials {
 
 namespace peerbus::moe {
 
-/// Returns the number of the first dispatch whose stores were measured, if all have one size.
+/// Returns the number of the first dispatch whose stores were measured, if all batches have one
+/// size.
 [[nodiscard]] constexpr std::uint64_t first_measured_dispatch(std::size_t in_flight) noexcept {
   return detail::store_trials::first_decision(in_flight);
 }

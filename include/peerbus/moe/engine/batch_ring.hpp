@@ -29,8 +29,8 @@ namespace peerbus::moe::detail {
 /// invalid_argument before anything is changed.
 class batch_ring {
  public:
-  /// Allocates all sets, and buffers for rows of `row_bytes` or of an output. `path` are the needs
-  /// of the exchange's path, and `distances` as those of `expert_router`.
+  /// Allocates all sets, and buffers for rows of `row_bytes` or of an output. `path` has the needs
+  /// of the exchange's path, and `distances` are those of `expert_router`: [ranks].
   batch_ring(const exchange_config& config, const block_geometry& geometry, rank_id rank,
              const std::vector<std::uint32_t>& distances, const row_path_memory& path,
              std::size_t row_bytes);
@@ -38,9 +38,9 @@ class batch_ring {
   /// Returns the memory in which the lanes make rows, one batch after the other.
   [[nodiscard]] const row_buffers& buffers() const noexcept { return buffers_; }
   [[nodiscard]] const expert_map& experts() const noexcept { return router_->map(); }
-  /// Returns what all batches route by, to change it while no dispatch is under way.
+  /// Returns the router of all batches, which may change only while no dispatch is under way.
   [[nodiscard]] expert_router& router() noexcept { return *router_; }
-  /// Does as `peer_checks::accept_relayed` for all batches, if they have checks.
+  /// Calls `peer_checks::accept_relayed` for all batches that have checks.
   void accept_relayed(std::size_t home_ranks, std::size_t tokens) noexcept {
     for (const batch& each : sets_)
       if (each.checks) each.checks->accept_relayed(home_ranks, tokens);
@@ -59,15 +59,18 @@ class batch_ring {
   }
 
   /// Returns the set for the next dispatch, whose number `latest()` then returns.
+  /// Throws: as `require_free`.
   [[nodiscard]] batch& next() {
     require_free(latest_ + 1);
     return at(++latest_);
   }
   /// Uses up the number of the next dispatch, which this rank has refused already.
   void skip() noexcept { ++latest_; }
-  /// Numbers the dispatches that follow from `latest` + 1 on.
+  /// Sets the number of the next dispatch to `latest` + 1.
   void continue_after(std::uint64_t latest) noexcept { latest_ = latest; }
-  /// Returns if dispatch `number` may use its set.
+  /// Checks that dispatch `number` may use its set.
+  /// Throws: `error` invalid_argument if the batch there needs its `dispatch_recv` or
+  /// `combine_recv`.
   void require_free(std::uint64_t number);
   /// Returns the `kept_rows` of the set that dispatch `number` uses.
   [[nodiscard]] row_keepers& keepers(std::uint64_t number) noexcept {
@@ -81,7 +84,7 @@ class batch_ring {
   }
   /// Returns the unfinished batch with the lowest number, if any.
   [[nodiscard]] std::optional<unfinished_batch> unfinished() noexcept;
-  /// Forgets the batches of all sets, none of which is unfinished.
+  /// Forgets the batches of all sets. None of them may be unfinished.
   void forget_all() noexcept;
 
   /// Returns the batch named by `ticket`, which must have reached at least `least`.

@@ -12,7 +12,7 @@
 
 namespace peerbus::moe::detail {
 
-/// Returns a refusal if the caller itself wants the operation refused.
+/// Returns the refusal of the caller if `refuse` is true, else no refusal.
 inline refusal objection_of_caller(bool refuse) noexcept {
   return {refuse ? refusal_reason::by_caller : refusal_reason::none};
 }

@@ -13,7 +13,7 @@
 
 namespace peerbus::moe::detail {
 
-/// Checks that `out` has `expected` values.
+/// Checks that `out` has `expected` values and is not a null pointer with a length.
 /// Returns: the first error, if any.
 inline refusal check_out(std::size_t expected, std::span<const bf16> out) noexcept {
   if (out.size() != expected) return refuse(refusal_reason::out_size, out.size(), expected);
@@ -22,10 +22,10 @@ inline refusal check_out(std::size_t expected, std::span<const bf16> out) noexce
   return {};
 }
 
-/// Says which `combine_terms` an exchange can take besides biases.
+/// The `combine_terms` that an exchange accepts besides biases.
 struct terms_allowed {
-  bool by_rank;          ///< none, as rows are summed by rank
-  bool relayed = false;  ///< none, as ranks on the way apply the weights of the dispatch
+  bool by_rank;          ///< true: none, because rows are summed by rank
+  bool relayed = false;  ///< true: none, because ranks on the way apply the weights
 };
 
 /// Checks that the `terms` of a combine fit the batch that `leaving` describes.

@@ -43,8 +43,8 @@
 
 namespace peerbus::moe::detail {
 
-/// The exchange in one level. It is also what each level of `relay_engine` does, which uses its
-/// operations in parts.
+/// The exchange in one level. Each level of `relay_engine` is one too, and is used there by the
+/// parts of its operations.
 class exchange_core final : public exchange_engine {
  public:
   using step = control_messages::step;
@@ -58,8 +58,8 @@ class exchange_core final : public exchange_engine {
     batch_ring& batches;
     any_row_path& path;
   };
-  /// `exchange` is the address that its tickets have, and `stores_by` what is to decide between
-  /// kinds of stores. The configuration has a `stream_from`.
+  /// Makes the core of the exchange at `exchange`, the address in its tickets. `stores_by` decides
+  /// between kinds of stores. The configuration must have a `stream_from`.
   exchange_core(const void* exchange, const parts& own_parts, store_reason stores_by)
       : exchange_{exchange},
         parts_{own_parts},
@@ -134,16 +134,17 @@ class exchange_core final : public exchange_engine {
   }
 
   // The parts of operations, for an exchange that is a level of another.
-  /// Posts the counts of the next batch, or `known` or its own refusal, which it then returns.
+  /// Posts the counts of the next batch. If this rank refuses it, because of `known` or by itself,
+  /// posts and returns the refusal.
   [[nodiscard]] refusal begin_dispatch(const batch_input& input, const routing& route,
                                        const dispatch_options& options, const refusal& known,
                                        deadline until);
-  /// Sends the rows of all batches whose rows may leave, in order. Waits until those of `wanted`
-  /// and of earlier batches may, unless it is null. All lanes call it together.
+  /// Sends the rows of all batches whose rows may leave, in order. Unless `wanted` is null, waits
+  /// until the rows of `wanted` and of earlier batches may. All lanes call it together.
   void advance(const batch* wanted, lane caller, deadline until,
                std::span<std::int64_t> waited = {});
   /// Publishes the outputs and signals the home ranks, or sends the refusal that `objection`
-  /// returns. `brings` is what `brought_by` returns at other ranks if the batch is attached.
+  /// returns. `brings` is the result of `brought_by` at other ranks if the batch is attached.
   void begin_combine(const char* doing, ticket rows, const publish_options& options, deadline until,
                      peerbus::detail::function_ref<refusal(const batch&)> objection,
                      std::optional<std::uint64_t> brings = std::nullopt);
@@ -153,16 +154,16 @@ class exchange_core final : public exchange_engine {
   /// Tells all ranks that this rank refuses dispatch `number`, the next one or a later. Does not
   /// wait. `batch_ring::skip` then uses up the number when it is the next one.
   void refuse_ahead(std::uint64_t number, const refusal& why);
-  /// Waits until all ranks have learnt of the refusal of dispatch `number`, as they have called
-  /// that dispatch too.
+  /// Waits until all ranks have learnt of the refusal of dispatch `number`, because they have
+  /// called that dispatch too.
   void await_called(std::uint64_t number, deadline until);
   /// Sends the weights of the next combine of `rows`, [tokens, slots], to the ranks that have its
-  /// rows, or those of the dispatch if `weights` is empty. Sends none if `refuses`. One lane calls
-  /// it. Does not wait.
+  /// rows. If `weights` is empty, sends those of the dispatch. If `refuses`, sends none. One lane
+  /// calls it. Does not wait.
   void send_weights(ticket rows, std::span<const float> weights, bool refuses);
   /// Waits for the weights of all ranks. One lane calls it.
   void await_weights(ticket rows, deadline until, std::span<std::int64_t> waited);
-  /// Returns what `rank` brought in the combine of `named`; 0 if it attached nothing.
+  /// Returns the `brings` of `rank` in the combine of `named`; 0 if it attached nothing.
   [[nodiscard]] std::uint64_t brought_by(ticket named, rank_id rank);
   /// Tells all ranks that this rank refuses the next combine of `rows`, which it will not call.
   /// Does not wait.
@@ -188,7 +189,7 @@ class exchange_core final : public exchange_engine {
   /// Returns the next batch whose rows can be sent, or null. Waits as `advance`.
   [[nodiscard]] batch* next_ready(const batch* wanted, deadline until,
                                   std::span<std::int64_t> waited);
-  /// Returns the refusal of a peer, if any.
+  /// Ends the dispatch when its rows have come. Returns the refusal of a peer, if any.
   [[nodiscard]] std::optional<refusal_of> end_dispatch(batch& this_batch, deadline until,
                                                        std::span<std::int64_t> waited);
   void refuse_combine(batch& this_batch, const refusal& why);
@@ -205,7 +206,7 @@ class exchange_core final : public exchange_engine {
     return found ? std::optional{refusal_of{group().rank(), found}} : std::nullopt;
   }
 
-  /// For the first turn of a call, of which lanes must agree on the name.
+  /// Runs the first turn of a call, of which lanes must agree on the name, in lane 0.
   template <class Turn>
   void serial(const char* call, lane caller, deadline until, Turn&& turn) {
     team_.serial(
@@ -221,11 +222,11 @@ class exchange_core final : public exchange_engine {
     return this_batch.on_path(local_set(this_batch), parts_.batches.set_of(this_batch),
                               parts_.batches.buffers());
   }
-  /// Returns the bytes of the rows of a batch of `tokens` tokens, without what travels beside them.
+  /// Returns the bytes of the rows of a batch of `tokens` tokens, without the data beside them.
   [[nodiscard]] std::size_t row_bytes_of(std::size_t tokens) const noexcept {
     return tokens * parts_.map.copies * parts_.map.format.row_bytes;
   }
-  /// Returns the part of a whole that one of `count` is.
+  /// Returns 1 / `count`, or 1 if `count` is 0.
   [[nodiscard]] static double part_of(std::size_t count) noexcept {
     return 1.0 / static_cast<double>(std::max<std::size_t>(count, 1));
   }
@@ -242,7 +243,7 @@ class exchange_core final : public exchange_engine {
     const std::chrono::duration<double, std::micro> spent = deadline::now() - start;
     this_batch.stores.us_per_token += spent.count() * share;
   }
-  /// Reads what one of `lanes` lanes would read of the rows that arrived.
+  /// Reads the part of the arrived rows that one of `lanes` lanes would read.
   void read_rows(const batch& this_batch, std::size_t lanes) const noexcept;
 
   /// Records a failure of this lane, which the next `serial` reports. order: relaxed; `serial`
@@ -256,19 +257,19 @@ class exchange_core final : public exchange_engine {
     messages_.require(this_step, failure_.load(std::memory_order_relaxed));
   }
 
-  /// How far a rank has come, without what is void or repeated, or all ranks have.
+  /// The progress of a rank, or of all ranks, without void or repeated batches.
   struct position {
     completed_batches completed;
     std::uint64_t reopened = 0;
     std::uint64_t received_last = 0;  ///< the dispatch, without the numbers that views skip
-    std::uint64_t begun_last = 0;     ///< likewise
+    std::uint64_t begun_last = 0;     ///< the dispatch, likewise without skipped numbers
   };
-  /// Returns how far all ranks of the view have come; of `begun_last`, any.
+  /// Returns the least progress of a rank of the view, with the largest `begun_last`.
   [[nodiscard]] position agree_on_position(deadline until);
-  /// Brings `this_batch` to where all ranks have come: one that all have received can be combined,
+  /// Brings `this_batch` to the progress of all ranks: if all have received it, it can be combined,
   /// unless all have done that. Forgets it if it is void.
   void carry_over(batch& this_batch, lost_experts lost) noexcept;
-  /// Throws unless the group is usable, and in the view of this exchange.
+  /// Checks that the group is usable, and in the view of this exchange. Throws `error` if not.
   void require_healthy(std::string_view doing) const { group().require_healthy(doing, view_); }
 
   const void* exchange_;
@@ -277,14 +278,14 @@ class exchange_core final : public exchange_engine {
   std::uint64_t skipped_ = 0;  ///< numbers of dispatches that views have skipped
   position position_;
   control_messages messages_;
-  const control_protocol* protocol_;  ///< by which ranks agree on a dispatch
+  const control_protocol* protocol_;  ///< the protocol of dispatches
   store_trials stores_;
 
   // Lane 0 writes these members inside `serial`, and all lanes read them after it.
   peerbus::detail::lane_barrier team_;
   batch* wanted_ = nullptr;
   batch* ready_ = nullptr;
-  std::optional<refusal_of> refused_;  ///< what the call under way returns
+  std::optional<refusal_of> refused_;  ///< the result of the call under way
   std::atomic<errc> failure_{errc::ok};
 };
 

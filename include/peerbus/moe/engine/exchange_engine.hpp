@@ -27,11 +27,11 @@ namespace peerbus::moe::detail {
 
 /// The operations of an exchange, for all transports, codecs and layouts. `exchange` adds the types
 /// of tokens and of the rows that arrive, and states the contract of the functions that have the
-/// same names there. Deadlines are given here. `exchange_core` sends rows straight to their
+/// same names there. Deadlines are arguments here. `exchange_core` sends rows straight to their
 /// experts, and `relay_engine` by way of another rank.
 ///
-/// `resume` and `install_experts` are no virtual functions, as every program would then contain
-/// what few programs call: `exchange` calls those of its engine.
+/// `resume` and `install_experts` are not virtual, because every program would then contain
+/// functions that few programs call. `exchange` calls those of its engine.
 ///
 /// A refused operation is a result here: functions return the refusal and the rank that told it,
 /// the same in all lanes, and `exchange` throws it. Misuse and failures are thrown.
@@ -44,7 +44,7 @@ class exchange_engine {
 
   /// Returns the number of the next dispatch.
   [[nodiscard]] virtual std::uint64_t next_dispatch() const noexcept = 0;
-  /// Makes waits ask `watch` from time to time, or nobody if it is null.
+  /// Makes waits ask `watch` from time to time, unless it is null.
   virtual void watch(wait_watch* watch) noexcept = 0;
   [[nodiscard]] virtual store_choice stores_for(std::size_t tokens) const noexcept = 0;
 

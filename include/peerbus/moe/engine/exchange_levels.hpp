@@ -48,16 +48,16 @@ class exchange_levels {
   exchange_levels& operator=(const exchange_levels&) = delete;
   ~exchange_levels() = default;
 
-  /// Returns the map of an exchange among `ranks` ranks whose path has such `needs`.
+  /// Returns the map of an exchange among `ranks` ranks whose path has `needs`.
   static constexpr memory_map map_of(const exchange_config& config, const block_geometry& geometry,
                                      std::size_t ranks, row_path_memory needs) noexcept {
     return {config, geometry, ranks, codec_facts::of<Codec>(config.hidden).format, needs};
   }
 
-  /// Returns the agreed configuration, without what the caller may free.
+  /// Returns the agreed configuration, without the memory that the caller may free.
   [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
   [[nodiscard]] const relay_choice& choice() const noexcept { return chosen_; }
-  /// Returns the parts that rows arrive in: with relay those of the near level.
+  /// Returns the parts in which rows arrive. With relay, they are those of the near level.
   [[nodiscard]] exchange_parts& parts() const noexcept { return *parts_; }
   /// Returns the parts of the far level, or null without relay.
   [[nodiscard]] exchange_parts* far() const noexcept { return far_.get(); }
@@ -72,7 +72,7 @@ class exchange_levels {
   }
   /// Returns the views of the rows of batch set `set`.
   [[nodiscard]] views& rows(std::size_t set) noexcept { return rows_[set]; }
-  /// Does as `exchange::install_experts`.
+  /// Installs other experts. Contract as `exchange::install_experts`.
   void install_experts(std::span<const std::uint32_t> physical_to_logical,
                        const replica_choice& replicas, deadline until);
 
@@ -90,7 +90,7 @@ class exchange_levels {
                                              store_reason stores_by, deadline until, Also&& also);
   void make_views(const exchange_config& config, const block_geometry& geometry,
                   const exchange_parts& parts);
-  /// Makes the level of an exchange that does not relay, by a path for that reach. Collective.
+  /// Makes the level of an exchange that does not relay, with a path for `Reach`. Collective.
   template <peer_reach Reach>
   void make_one_level(const exchange_config& given, const Layout& layout, deadline until);
   /// Makes the two levels of an exchange that relays. Collective.
@@ -100,18 +100,18 @@ class exchange_levels {
 
   const void* exchange_;
   communicator<Transport>& comm_;
-  std::vector<std::uint32_t> experts_of_rank_;  ///< [ranks]; empty if they are dealt out equally
+  std::vector<std::uint32_t> experts_of_rank_;  ///< [ranks]; empty if divided equally
   exchange_config config_;
   [[no_unique_address]] Codec codec_;
   relay_choice chosen_;
   // Shared pointers destroy by a function that `make_two_levels` gives them, so that no program
   // over a transport without far ranks contains the relay: it would be reached from the destructor.
   std::shared_ptr<relay_ranks> ranks_;
-  any_window_over<Transport>* window_ = nullptr;  ///< that of `parts_`, of all ranks
+  any_window_over<Transport>* window_ = nullptr;  ///< window of `parts_`, of all ranks
   std::unique_ptr<exchange_parts> parts_;
   std::unique_ptr<exchange_parts> far_;
   std::shared_ptr<relay_engine> relay_;
-  std::vector<views> rows_;  ///< for each batch set
+  std::vector<views> rows_;  ///< [batch sets]
 };
 
 }  // namespace peerbus::moe::detail

@@ -17,14 +17,14 @@
 
 namespace peerbus::moe::detail {
 
-/// Makes the path of an exchange over its window.
+/// A function that makes the path of an exchange over its window.
 using row_path_maker =
     peerbus::detail::function_ref<std::unique_ptr<any_row_path>(any_window&, const memory_map&)>;
 
-/// The parts of an exchange, without types: one has one, and one that relays has two.
+/// The parts of one level of an exchange, without types. An exchange that relays has two levels.
 struct exchange_parts {
-  /// Takes the window `made`. `exchange` is the address that tickets have, and `stores_by` what is
-  /// to decide between kinds of stores.
+  /// Takes the window `made`. `exchange` is the address in tickets, and `stores_by` decides between
+  /// kinds of stores.
   exchange_parts(const void* exchange, const exchange_config& agreed, const memory_map& places,
                  std::unique_ptr<any_window> made, batch_ring plans, store_reason stores_by,
                  row_path_maker make_row_path)

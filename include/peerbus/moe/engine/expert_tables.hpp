@@ -21,25 +21,24 @@ namespace peerbus::moe::detail {
 [[nodiscard]] std::vector<std::uint32_t> experts_of_each(const expert_placement& places,
                                                          std::size_t rank_count);
 
-/// The tables of experts of a configuration, which are equal on all ranks. Ranks compare hashes. If
-/// they differ, ranks look for the first entry that does, and name it.
+/// The expert tables of a configuration, which must be equal on all ranks. Ranks compare hashes. If
+/// the hashes differ, ranks find and name the first entry that differs.
 struct expert_tables {
   expert_tables() = default;
-  /// Makes them from a configuration that has been checked. What is left out counts as if it were
-  /// given.
+  /// Makes the tables of `config`, which has been checked. An empty span gives the default table.
   expert_tables(const exchange_config& config, std::size_t rank_count);
 
-  /// Appends the sizes and hashes.
+  /// Appends the number of physical experts and the hashes of both tables to `values`.
   void declare(std::vector<declared>& values) const;
 
   std::vector<std::uint32_t> experts_of_rank;
   std::vector<std::uint32_t> physical_to_logical;
 };
 
-/// Does as `group.agree(doing, values, until, objection)` for `values` that `tables` are declared
-/// in. Collective.
+/// Calls `group.agree(doing, values, until, objection)`, where `values` include those of
+/// `tables.declare`. Collective.
 /// Cost: as `agree`; if ranks differ, one more for each bit of the size of a table.
-/// Throws, on all ranks: as `agree`; a mismatch names the first entry of a table that differs.
+/// Throws, on all ranks: as `agree`; a mismatch of a table names its first entry that differs.
 void agree_with_tables(rank_group& group, std::string_view doing, std::span<const declared> values,
                        const expert_tables& tables, deadline until,
                        const std::optional<error>& objection);

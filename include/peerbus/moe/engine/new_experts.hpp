@@ -14,11 +14,10 @@
 
 namespace peerbus::moe::detail {
 
-/// Agrees on other experts for an exchange among `group`, at the same places. Collective. `present`
-/// is the router in use, and `wanted` the configuration with the experts and the choice to come.
-/// `prepare(router)` may allocate what else changes. Experts cannot move while a batch is
-/// `unfinished`.
-/// Returns: the router to install, which every rank then does.
+/// Agrees on other experts at the places of an exchange among `group`. Collective. `present` is the
+/// router in use, and `wanted` the configuration with the new experts and choice. `prepare(router)`
+/// may allocate other memory for the change. Experts cannot move while a batch is `unfinished`.
+/// Returns: the new router, which every rank must install.
 /// Cost: one agreement and a `rank_group::end_together`. Allocates.
 /// Throws, on all ranks: as `exchange::install_experts`.
 [[nodiscard]] expert_router agree_on_experts(

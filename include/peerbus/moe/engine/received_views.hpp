@@ -60,11 +60,12 @@ class received_views {
       }
     }
   }
-  /// Forgets the numbers of experts, which have changed.
+  /// Drops the views of experts, whose numbers have changed.
   void forget() noexcept { experts_.clear(); }
 
   /// Returns the view of the rows that arrived. Zeroes gaps if the layout requires that. Every call
-  /// has the same `memory`, and views read the `recv_plan`, so that those of experts are made once.
+  /// must give the same `memory`, because views of experts are made once; they read the
+  /// `recv_plan`.
   [[nodiscard]] type of(const batch& batch, const void* exchange, Codec codec, row_memory memory,
                         rank_id rank) noexcept {
     const ticket own_ticket{batch.number, exchange};

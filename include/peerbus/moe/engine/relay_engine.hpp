@@ -54,7 +54,7 @@ class relay_engine final : public exchange_engine {
  public:
   /// One of the two levels.
   struct level {
-    /// Takes what the level consists of, which outlives it.
+    /// Takes the parts of the level, which must outlive it.
     level(peerbus::detail::subset_group& members, exchange_parts& own_parts,
           std::span<const std::uint32_t> own_experts)
         : group{&members}, parts{&own_parts}, experts{own_experts}, waited(members.size()) {}
@@ -65,7 +65,7 @@ class relay_engine final : public exchange_engine {
     exchange_parts* parts;
     std::span<const std::uint32_t> experts;  ///< the physical expert of each of the level's, or
                                              ///< `vacant` for a place without one
-    std::vector<std::int64_t> waited;        ///< [ranks of the level]
+    std::vector<std::int64_t> waited;        ///< [ranks of the level] nanoseconds
   };
 
   /// Drives `far_level` and `near_level`, exchanges among some ranks of `whole` with tickets of
@@ -81,7 +81,7 @@ class relay_engine final : public exchange_engine {
     far_.core().watch(watch);
     near_.core().watch(watch);
   }
-  /// Those of the near level, which stores rows.
+  /// Returns the stores of the near level, which stores rows.
   [[nodiscard]] store_choice stores_for(std::size_t tokens) const noexcept override {
     return near_.core().stores_for(tokens);
   }
@@ -127,7 +127,7 @@ class relay_engine final : public exchange_engine {
   struct batch_state {
     std::uint64_t number = 0;
     progress reached = progress::none;
-    std::size_t bound = 0;  ///< as `dispatch_options`
+    std::size_t bound = 0;  ///< `dispatch_options::bound`
     refusal why{};          ///< set if the far level has refused it, or this rank its last combine
   };
 
@@ -135,12 +135,12 @@ class relay_engine final : public exchange_engine {
   struct rank_place {
     rank_id hands_on{0};      ///< its representative in this group, by number in the group
     std::size_t in_column{};  ///< its number in its column
-    rank_id group_sums{0};    ///< the representative of its group in this column, likewise
+    rank_id group_sums{0};    ///< the representative of its group, by number in the column
     std::size_t in_group{};   ///< its number in its group
   };
 
-  /// The place for the waits of one operation of a level. They are added to those of all ranks at
-  /// the end, also if the operation fails.
+  /// The waits of one operation of a level. The destructor adds them to those of all ranks, also if
+  /// the operation fails.
   class level_waits {
    public:
     /// Measures nothing if `all_ranks` is empty.
@@ -148,7 +148,7 @@ class relay_engine final : public exchange_engine {
     level_waits(const level_waits&) = delete;
     level_waits& operator=(const level_waits&) = delete;
     ~level_waits();
-    /// Returns the place: [ranks of the level], or empty.
+    /// Returns the waits: [ranks of the level], or empty.
     [[nodiscard]] std::span<std::int64_t> own() const noexcept {
       return all_.empty() ? std::span<std::int64_t>{} : std::span{level_->waited};
     }
@@ -158,7 +158,7 @@ class relay_engine final : public exchange_engine {
     std::span<std::int64_t> all_;
   };
 
-  /// For the first turn of a call, of which lanes must agree on the name.
+  /// Runs the first turn of a call, of which lanes must agree on the name, in lane 0.
   template <class Turn>
   void serial(const char* call, lane caller, deadline until, Turn&& turn) {
     team_.serial(
@@ -169,7 +169,7 @@ class relay_engine final : public exchange_engine {
   void serial(lane caller, deadline until, Turn&& turn) {
     serial(nullptr, caller, until, turn);
   }
-  /// Returns `waited` for the lane that measures.
+  /// Returns `waited` for lane 0, which measures, and an empty span for other lanes.
   [[nodiscard]] static std::span<std::int64_t> of_lane_0(std::span<std::int64_t> waited,
                                                          lane caller) noexcept {
     return caller.index == 0 ? waited : std::span<std::int64_t>{};
@@ -202,8 +202,8 @@ class relay_engine final : public exchange_engine {
   }
   /// Returns a bit for each rank of the group that attached something in the combine of `rows`.
   [[nodiscard]] std::uint64_t attached_in_group(ticket rows);
-  /// Copies this lane's share of the attachments that ranks of the group gave to where those of
-  /// their sums go home from.
+  /// Copies this lane's share of the attachments from ranks of the group to the place from which
+  /// the attachments of their sums go home.
   void hand_attachments(ticket rows, std::uint64_t attached, lane caller) noexcept;
   /// Publishes the outputs on the near level, or the refusal in `state`.
   void publish(const char* doing, const batch_state& state, const publish_options& options,
@@ -225,7 +225,7 @@ class relay_engine final : public exchange_engine {
   /// Returns the reason in `refused` with the number of the rank whose input is bad, or none.
   [[nodiscard]] static refusal relayed(const level& by,
                                        const std::optional<refusal_of>& refused) noexcept;
-  /// Returns the refusal `why` of this rank.
+  /// Returns `why` with this rank as the one whose input is bad, if it is a refusal.
   [[nodiscard]] refusal own(refusal why) const noexcept {
     if (why) why.relayed_for = static_cast<std::uint32_t>(1 + whole_->rank().index());
     return why;
@@ -240,7 +240,7 @@ class relay_engine final : public exchange_engine {
   rank_group* whole_;
   exchange_config config_;
   std::size_t column_;                   ///< ranks of the largest column
-  std::size_t handed_note_bytes_;        ///< of one rank in the note that is handed on
+  std::size_t handed_note_bytes_;        ///< bytes of one rank in the note that is handed on
   std::vector<std::byte> notes_;         ///< the note that is handed on
   std::vector<rank_place> rank_places_;  ///< [ranks]
   relay_ranks* ranks_;
@@ -248,7 +248,7 @@ class relay_engine final : public exchange_engine {
   level near_;
   per_batch<batch_state> states_;
   peerbus::detail::lane_barrier team_;
-  refusal refused_;  ///< of the call under way; lane 0 writes it inside `serial`
+  refusal refused_;  ///< refusal of the call under way; lane 0 writes it inside `serial`
 };
 
 }  // namespace peerbus::moe::detail

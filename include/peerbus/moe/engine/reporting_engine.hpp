@@ -13,7 +13,7 @@
 
 namespace peerbus::moe::detail {
 
-/// An engine that does as another one, and tells the listeners of a group of each operation of a
+/// An engine that calls another engine, and tells the listeners of a group of each operation of a
 /// lane. A refusal is a fault: invalid_argument at the rank that refuses, and refused elsewhere.
 class reporting_engine final : public exchange_engine {
  public:
@@ -66,13 +66,13 @@ class reporting_engine final : public exchange_engine {
   }
 
  private:
-  /// Where an operation ends.
+  /// The point at which an operation ends.
   enum class end_at : std::uint8_t {
     the_call,      ///< with its call
     the_last_part  ///< with the last part of a single lane, if it has any, as nothing follows
   };
-  /// Tells listeners of `work`, the operation `what`, dispatch `number` or its combine, by the
-  /// function `name` of an exchange.
+  /// Does `work` and tells the listeners: it is the operation `what`, dispatch `number` or its
+  /// combine, by the function `name` of an exchange.
   template <class Work>
   auto report(group_operation what, const char* name, std::uint64_t number, lane caller, end_at end,
               Work&& work);

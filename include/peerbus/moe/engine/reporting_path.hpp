@@ -20,7 +20,7 @@
 
 namespace peerbus::moe::detail {
 
-/// A path that does as another one, and tells the listeners of a group of each step of a lane, with
+/// A path that calls another path, and tells the listeners of a group of each step of a lane, with
 /// the bytes that the lane moves between ranks.
 class reporting_path final : public any_row_path {
  public:
@@ -48,13 +48,14 @@ class reporting_path final : public any_row_path {
                                         lane caller) const noexcept override;
 
  private:
-  /// Tells listeners of `work`, a part `name` of an operation in which all lanes move `rows` rows
-  /// of `row_bytes` bytes. `begun` is when it began; 0: now.
+  /// Does `work` and tells the listeners: it is part `name` of an operation in which all lanes move
+  /// `rows` rows of `row_bytes` bytes. `begun` is the time when it began; 0: now.
   template <class Work>
   errc report(group_wait what, const char* name, const row_path_batch& batch, lane caller,
               std::size_t rows, std::size_t row_bytes, std::int64_t begun, Work&& work) const;
-  /// Returns the rows that this rank sends to other ranks, or gets from them.
+  /// Returns the number of rows that this rank sends to other ranks.
   [[nodiscard]] std::size_t rows_to_others(const row_path_batch& batch) const noexcept;
+  /// Returns the number of rows that this rank gets from other ranks.
   [[nodiscard]] std::size_t rows_from_others(const row_path_batch& batch) const noexcept;
 
   std::unique_ptr<any_row_path> path_;

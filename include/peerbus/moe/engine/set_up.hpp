@@ -20,7 +20,8 @@
 
 namespace peerbus::moe::detail {
 
-/// Returns the size of a full dispatch. `copies` are the most rows that a token becomes.
+/// Returns the size of a full dispatch. `copies` is the largest number of rows that a token
+/// becomes.
 constexpr dispatch_size full_dispatch(const exchange_config& config, const codec_facts& codec,
                                       std::string_view path, std::size_t ranks,
                                       std::size_t copies) noexcept {
@@ -53,21 +54,22 @@ void agree_on(rank_group& group, const exchange_config& config, const codec_fact
               const layout_facts& layout, std::size_t alignment, dispatch_protocol chosen,
               deadline until);
 
-/// Returns a cache as the system reports it, or 32 MiB for 8 cores if it reports none, or more than
-/// 64 MiB for each core: a virtual machine reports the cache of its host, of which it has a part.
+/// Returns `reported`, or 32 MiB for 8 cores if it is not plausible: if it is empty, or has more
+/// than 64 MiB for each core. A virtual machine reports the cache of its host, of which it has a
+/// part.
 shared_cache believable(shared_cache reported) noexcept;
 
-/// Returns how many ranks of this host take turns on a core, at least 1.
+/// Returns the number of ranks of this host that take turns on a core, at least 1.
 [[nodiscard]] inline std::size_t ranks_per_core(const bootstrap& boot) noexcept {
   return (boot.ranks_here() + boot.cores_here() - 1) / boot.cores_here();
 }
 
-/// Returns `config.stream_from`, or the default for a group of `ranks` ranks, of which so many
-/// share a core and its caches, if it is empty.
+/// Returns `config.stream_from`, or, if it is empty, the default for a group of `ranks` ranks, of
+/// which `per_core` share a core and its caches.
 std::size_t stream_from(const exchange_config& config, std::size_t ranks, std::size_t per_core);
 
-/// Returns how far the ranks of a window are: 0 for this rank, 1 for those whose memory it reaches
-/// by loads and stores, 2 for the others: [ranks].
+/// Returns the distance of each rank of a window: 0 for this rank, 1 for ranks whose memory it
+/// reaches by loads and stores, 2 for the others: [ranks].
 [[nodiscard]] std::vector<std::uint32_t> distances_in(const any_window& window);
 
 /// Compares the configuration with those of the other ranks and returns it, with its `stream_from`

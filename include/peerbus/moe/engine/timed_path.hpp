@@ -18,9 +18,9 @@
 
 namespace peerbus::moe::detail {
 
-/// A path that does as another one where time is simulated, and takes the time of rows that it
-/// stores to near ranks and its own, and of outputs that it loads from them. Puts take their time
-/// by themselves.
+/// A path that calls another path where time is simulated. It takes the time of rows that it stores
+/// to near ranks and to its own, and of outputs that it loads from them. Puts take their time by
+/// themselves.
 class timed_path final : public any_row_path {
  public:
   /// Returns `path`, or a path that takes time for it if the calling thread simulates its rank and
@@ -46,8 +46,8 @@ class timed_path final : public any_row_path {
                                         lane caller) const noexcept override;
 
  private:
-  /// Returns what lane `caller` moves to or from its own rank and each near one, of rows of
-  /// `row_bytes`.
+  /// Returns the rows of `row_bytes` that lane `caller` moves to or from its own rank and each near
+  /// rank.
   [[nodiscard]] std::vector<peerbus::detail::row_access> near_rows(const row_path_batch& batch,
                                                                    lane caller,
                                                                    std::size_t row_bytes) const;

@@ -13,8 +13,8 @@
 
 namespace peerbus::moe {
 
-/// A `row_path` without its type, so that what an exchange does is compiled once for all paths.
-/// `held_row_path` calls the functions of the path itself.
+/// A `row_path` without its type, so that the operations of an exchange are compiled once for all
+/// paths. `held_row_path` calls the functions of the path itself.
 class any_row_path {
  public:
   any_row_path() = default;
@@ -22,7 +22,8 @@ class any_row_path {
   any_row_path& operator=(const any_row_path&) = delete;
   virtual ~any_row_path() = default;
 
-  ///@{ As the concept states.
+  ///@{
+  /// A member of the concept `row_path`, which states its contract.
   [[nodiscard]] virtual std::span<const set_view> sets(std::size_t set) const noexcept = 0;
   [[nodiscard]] virtual errc send(const row_path_batch& batch, lane caller, lane_meeting meet) = 0;
   [[nodiscard]] virtual errc publish(const row_path_batch& batch, lane caller,

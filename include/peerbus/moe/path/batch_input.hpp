@@ -18,8 +18,8 @@ namespace peerbus::moe {
 /// rank encodes itself.
 struct handed_rows {
   set_view rows{};                 ///< the rows that arrived, with their scales
-  const wire_origin* origins{};    ///< of these rows
-  std::span<const rank_id> homes;  ///< the home rank that each rank in those origins stands for
+  const wire_origin* origins{};    ///< the origins of these rows
+  std::span<const rank_id> homes;  ///< the home rank for each rank number in `origins`
 
   /// Returns whether rows are handed on.
   [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(rows); }

@@ -17,7 +17,7 @@ namespace peerbus::moe {
 class copy_targets {
  public:
   /// Finds the places of the copies of token `t` that go to ranks whose set in `sets`, [ranks], is
-  /// not empty. Writes there what travels beside the row: origins, slots and attachments.
+  /// not empty. Writes the origins, slots and attachments beside the rows there.
   copy_targets(const row_path_batch& batch, std::size_t t, std::span<const set_view> sets,
                rank_id own_rank) noexcept;
 
@@ -32,7 +32,7 @@ class copy_targets {
 
  private:
   std::array<std::byte*, max_top_k> rows_;    ///< the first `count_` are set
-  std::array<std::byte*, max_top_k> scales_;  ///< likewise
+  std::array<std::byte*, max_top_k> scales_;  ///< the first `count_` are set
   std::size_t count_ = 0;
 };
 

@@ -33,7 +33,7 @@ namespace peerbus::moe {
 template <token_codec Codec>
 class direct_row_path {
  public:
-  /// No staging. Outputs lie at the expert or at home, as the configuration says.
+  /// The requirements of the path: no staging, and outputs at the expert or at home, as configured.
   static constexpr row_path_memory needs{.stages = false, .outputs_may_be_home = true};
 
   /// Makes a path that serves the ranks whose part of `window` is memory for this rank, and leaves
@@ -65,7 +65,7 @@ class direct_row_path {
                              lane_meeting /*meet*/) const noexcept {
     return errc::ok;
   }
-  /// Does nothing, as `publish` reads no memory.
+  /// Does nothing, because `publish` reads no memory.
   [[nodiscard]] errc settle() const noexcept { return errc::ok; }
 
   /// Sums this lane's share of the tokens. Contract as for `row_path`.
@@ -75,8 +75,8 @@ class direct_row_path {
     return errc::ok;
   }
 
-  /// Writes every copy of this lane's share of the tokens to its place. `encoded(t)` is token t as
-  /// encoded already, or empty.
+  /// Writes every copy of this lane's share of the tokens to its place. `encoded(t)` returns token
+  /// t if it is encoded already, else an empty `encoded_token`.
   template <class Encoded>
   void write(const row_path_batch& batch, lane caller, Encoded&& encoded) const noexcept {
     const std::size_t tokens = batch.leaving.tokens();

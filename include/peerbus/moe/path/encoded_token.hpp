@@ -9,8 +9,8 @@ namespace peerbus::moe {
 
 /// A token in the form in which it travels. Empty if `row` is nullptr.
 struct encoded_token {
-  const std::byte* row = nullptr;     ///< `token_format::row_bytes` bytes
-  const std::byte* scales = nullptr;  ///< `token_format::scale_bytes` bytes
+  const std::byte* row = nullptr;     ///< `row_format::row_bytes` bytes
+  const std::byte* scales = nullptr;  ///< `row_format::scale_bytes` bytes
 };
 
 }  // namespace peerbus::moe

@@ -20,10 +20,10 @@
 namespace peerbus::moe {
 
 /// The path for transports with near and far peers. `direct_row_path` serves near peers, whose
-/// memory can be loaded and stored, and `staged_row_path` serves far peers. The bytes are those of
-/// either path. Outputs lie at the expert. Near home ranks read them there. Outputs for far home
-/// ranks are put into slots of the home rank. If a peer is near to this rank, this rank is near to
-/// that peer.
+/// memory can be loaded and stored, and `staged_row_path` serves far peers. All three paths
+/// produce the same bytes. Outputs lie at the expert. Near home ranks read them there. Outputs for
+/// far home ranks are put into slots of the home rank. If a peer is near to this rank, this rank is
+/// near to that peer.
 template <token_codec Codec>
 class mixed_row_path {
  public:
@@ -42,7 +42,8 @@ class mixed_row_path {
   }
 
   /// Sends far copies first, so that they travel while near copies are stored. Each token is
-  /// encoded once: near copies of a token that has far ones are copied from where it is staged.
+  /// encoded once: if a token has far copies, its near copies are copied from the place where it is
+  /// staged.
   [[nodiscard]] errc send(const row_path_batch& batch, lane caller, lane_meeting meet) {
     const errc sent = far_.send(batch, caller, meet);
     // Rows for far ranks were encoded and staged before the lanes met.
@@ -58,8 +59,8 @@ class mixed_row_path {
   /// Waits for the puts to far ranks. Contract as for `row_path`.
   [[nodiscard]] errc settle() noexcept { return far_.settle(); }
 
-  /// Sums this lane's share of the tokens, from the experts' ranks where they are near. Contract as
-  /// for `row_path`.
+  /// Sums this lane's share of the tokens. Reads the outputs of near ranks in their memory.
+  /// Contract as for `row_path`.
   [[nodiscard]] errc sum(const row_path_batch& batch, const combine_sum& wanted,
                          lane caller) const noexcept {
     sum_copies(batch, sets(batch.set), own_rank_, wanted, caller);

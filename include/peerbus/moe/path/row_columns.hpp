@@ -24,9 +24,9 @@ enum class row_part : std::uint8_t {
 /// One kind of data of all rows, with its array at the receiver and its staging array at the
 /// sender.
 struct row_column {
-  row_part what;         ///< which kind of data
+  row_part what;         ///< kind of data
   bool packed;           ///< true: staged by copy, in the order of destinations; false: by token
-  std::size_t number;    ///< of the attachment
+  std::size_t number;    ///< index of the attachment
   std::size_t bytes;     ///< per row
   std::size_t received;  ///< offset of the receiver's array in a batch set
   std::size_t staged;    ///< offset of the sender's staging array in a batch set

@@ -18,12 +18,12 @@ struct row_path_batch {
   const batch_input& input;    ///< tokens and attachments of this rank
   const send_plan& leaving;    ///< places of the copies that this rank sends
   const recv_plan& arriving;   ///< computed after `send`, which must not use it
-  const wire_origin* origins;  ///< of the rows that arrived, from row 0; may lie in the window
+  const wire_origin* origins;  ///< origins of arrived rows, from row 0; may lie in the window
   put_order* order;            ///< null unless `Path::needs.stages`
   std::size_t set;             ///< number of the batch's memory, below in_flight
   bool attached;               ///< true if output attachments go home with the outputs
   std::size_t stream_from;     ///< bytes of a batch from which rows are stored by a `row_stream`
-  const row_buffers& buffers;  ///< in which lanes make rows
+  const row_buffers& buffers;  ///< buffers in which lanes make rows
 };
 
 /// A step of lane 0, in `lane_meeting`.

@@ -10,23 +10,23 @@
 
 namespace peerbus::moe {
 
-/// The path of an exchange over a transport with that reach. `type` is a `row_path`. Its
-/// constructor takes the window of the exchange, its memory map and the codec.
+/// The path of an exchange over a transport with `Reach`. `type` is a `row_path`. Its constructor
+/// takes the window of the exchange, its memory map and the codec.
 template <peer_reach Reach, token_codec Codec>
 struct row_path_over {
-  /// Rows are put, to all peers.
+  /// The path that puts rows to all peers.
   using type = staged_row_path<Codec>;
 };
 /// The path of an exchange over a transport that reaches the memory of near peers.
 template <token_codec Codec>
 struct row_path_over<peer_reach::near, Codec> {
-  /// Rows are stored at near peers and put to far ones.
+  /// The path that stores rows at near peers and puts them to far peers.
   using type = mixed_row_path<Codec>;
 };
 /// The path of an exchange over a transport that reaches the memory of all peers.
 template <token_codec Codec>
 struct row_path_over<peer_reach::all, Codec> {
-  /// Rows are stored, at all peers.
+  /// The path that stores rows at all peers.
   using type = direct_row_path<Codec>;
 };
 

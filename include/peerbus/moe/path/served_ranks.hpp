@@ -16,7 +16,7 @@ namespace peerbus::moe {
 /// The ranks that a path serves.
 class served_ranks {
  public:
-  /// The path serves the ranks for which `served(rank)` is true. Keeps a reference to `group`.
+  /// Finds the ranks for which `served(rank)` is true. Keeps a reference to `group`.
   template <class Served>
   served_ranks(const rank_group& group, Served&& served) : group_{&group} {
     for (const rank_id rank : group.ranks()) peers_.push_back(served(rank) ? 1 : 0);
@@ -28,7 +28,7 @@ class served_ranks {
 
   /// Returns whether the path serves no rank.
   [[nodiscard]] bool is_empty() const noexcept { return is_empty_; }
-  /// Returns 1 for each peer that is served, else 0, and 0 for this rank: [ranks].
+  /// Returns a number for each rank, 1 for a peer that is served, else 0: [ranks]. 0 for this rank.
   [[nodiscard]] std::span<const std::uint8_t> peers() const noexcept { return peers_; }
   /// Returns whether the path carries the copy with this place.
   [[nodiscard]] bool carries(const row_place& place) const noexcept {

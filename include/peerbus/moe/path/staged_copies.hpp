@@ -58,7 +58,8 @@ class staged_copies {
   /// Stages the attachments of token `t`, except those that are packed when they leave.
   void stage_attachments(const row_path_batch& batch, std::size_t t) const noexcept;
 
-  /// Sends this lane's share of the copies, whose tokens each lane has staged. Lanes meet before.
+  /// Sends this lane's share of the copies, after all lanes have met. Each lane has staged its
+  /// tokens before.
   [[nodiscard]] errc send(const row_path_batch& batch, lane caller, lane_meeting meet);
   /// Puts this lane's share of the outputs home, and of their attachments if the batch has them.
   [[nodiscard]] errc publish(const row_path_batch& batch, lane caller, lane_meeting meet);
@@ -89,8 +90,8 @@ class staged_copies {
                                lane::range share) noexcept;
   /// An array at home ranks with an entry for each copy of a token.
   struct slots_home {
-    std::size_t area;   ///< its offset
-    std::size_t bytes;  ///< of an entry
+    std::size_t area;   ///< offset of the array
+    std::size_t bytes;  ///< bytes of an entry
   };
   /// Puts `source` to the start of the slot at the home rank of the row with `origin`.
   [[nodiscard]] errc return_row(put_list& puts, const wire_origin& origin, slots_home slots,

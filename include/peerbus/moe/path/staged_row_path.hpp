@@ -22,7 +22,8 @@ namespace peerbus::moe {
 
 /// The path for ranks whose memory can only be put to. The sender encodes tokens into its own
 /// window and puts them from there. The rank of the expert puts outputs into the slots [token,
-/// copy] of their home rank, which sums them. The bytes are those of `direct_row_path`.
+/// copy] of their home rank, which sums them. The path produces the same bytes as
+/// `direct_row_path`.
 template <token_codec Codec>
 class staged_row_path {
  public:

@@ -13,19 +13,18 @@
 
 namespace peerbus::moe::detail {
 
-/// Returns the error of the experts of `config` among `ranks` ranks, and of the choice among their
-/// replicas, if any: `experts_of_rank`, `physical_to_logical` and `replicas`. `config.experts` is
-/// possible. `doing` begins the text.
+/// Returns the error in `experts_of_rank`, `physical_to_logical` or `replicas` of `config` for
+/// `ranks` ranks, if any. `config.experts` must be possible. `doing` begins the text.
 std::optional<error> objection_to_experts(std::string_view doing, const exchange_config& config,
                                           std::size_t ranks);
 
-/// Does as `objection_to_experts` for experts that take the places of those of `present`, so that
-/// `config.physical_to_logical` has as many entries.
+/// Returns the error of `objection_to_experts` for experts that take the places of those of
+/// `present`, or an error if `config.physical_to_logical` has another number of entries.
 std::optional<error> objection_to_new_places(std::string_view doing, const exchange_config& config,
                                              const expert_map& present);
 
-/// Returns whether `ranks` ranks have other numbers of physical experts than if the logical experts
-/// were dealt out equally. `config` has been checked.
+/// Returns whether any of `ranks` ranks has another number of physical experts than if the logical
+/// experts were divided equally. `config` has been checked.
 [[nodiscard]] constexpr bool is_other_than_dealt(const exchange_config& config,
                                                  std::size_t ranks) noexcept {
   const expert_placement places = placement_of(config, ranks);

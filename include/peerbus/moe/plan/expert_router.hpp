@@ -15,34 +15,35 @@
 
 namespace peerbus::moe {
 
-/// The way of one rank's rows to experts: the map of all ranks and this rank's choice of replicas.
-/// Changes only while no dispatch is under way.
+/// The routing of one rank's rows to experts: the map of all ranks and this rank's choice of
+/// replicas. It changes only while no dispatch is under way.
 class expert_router {
  public:
   /// Makes the router of `rank` from a configuration that has been checked, and keeps none of its
-  /// spans. `near` are the distances of the ranks for a choice that gives none; empty: 0 for this
-  /// rank and 1 for all others.
+  /// spans. `near` has the distances of the ranks for a choice without distances. If it is empty,
+  /// they are 0 for this rank and 1 for all others.
   expert_router(const exchange_config& config, rank_id rank, std::size_t rank_count,
                 std::vector<std::uint32_t> near = {});
 
   /// Returns the experts that each rank holds.
   [[nodiscard]] const expert_map& map() const noexcept { return map_; }
-  /// Returns the map, to rename its experts.
+  /// Returns the map, so that its experts can be renamed.
   [[nodiscard]] expert_map& map() noexcept { return map_; }
   /// Returns the replicas to which this rank sends.
   [[nodiscard]] const replica_cycles& cycles() const noexcept { return cycles_; }
 
-  /// Sends to the replicas of `cycles` from now on, whose physical experts are those of the map.
+  /// Chooses replicas by `cycles` from now on. The physical experts of `cycles` must be those of
+  /// the map.
   void choose_by(replica_cycles&& cycles) noexcept { cycles_ = std::move(cycles); }
 
-  /// Takes the ranks for gone that are `gone`: [ranks]. Their experts are served by replicas, or
-  /// lost.
+  /// Sets which ranks are gone: the ranks r with `gone[r]`, [ranks]. Replicas then serve their
+  /// experts, or the experts are lost.
   /// Cost: allocates.
   void lose(const std::vector<bool>& gone);
-  /// Returns the router that follows this one: for the experts and the choice of `config`, which
-  /// have been checked, among the ranks that are left here.
+  /// Returns a router for the experts and the choice of `config`, which have been checked, among
+  /// the ranks that are not gone here.
   [[nodiscard]] expert_router next(const exchange_config& config) const;
-  /// Takes the experts and the choice of `other`, which `next` has made.
+  /// Takes over the experts and the choice of `other`, which `next` has made.
   void install(expert_router&& other) noexcept;
 
  private:

@@ -21,21 +21,21 @@ using peerbus::detail::near_groups;
 
 /// The configurations of the two levels of an exchange, for one column and one group.
 struct level_configs {
-  exchange_config far;   ///< of the level between groups, whose experts are places
-  exchange_config near;  ///< of the level within a group
+  exchange_config far;   ///< the level between groups, whose experts are places
+  exchange_config near;  ///< the level within a group
 };
 
 /// The numbers in which the levels of an exchange differ from rank to rank.
 struct level_sizes {
-  std::size_t column;       ///< ranks of the column
+  std::size_t column;       ///< number of ranks of the column
   std::size_t most_held;    ///< physical experts of the group that holds the most
-  std::size_t near_copies;  ///< as `copies_in_group`
+  std::size_t near_copies;  ///< result of `copies_in_group`
 };
 
 /// The physical experts of a group of near ranks.
 struct group_experts {
   std::vector<std::uint32_t> held;     ///< in the order of the ranks
-  std::vector<std::uint32_t> of_rank;  ///< how many each rank holds; empty if dealt out equally
+  std::vector<std::uint32_t> of_rank;  ///< number at each rank; empty if divided equally
 };
 
 /// Returns the physical experts of each group.
@@ -46,7 +46,8 @@ std::vector<group_experts> experts_of_groups(const expert_placement& places,
 /// layouts by rank.
 std::size_t copies_in_group(const near_groups& groups, std::size_t top_k, bool by_rank) noexcept;
 
-/// Returns the configurations of the levels, for the group that holds `own`, which outlives them.
+/// Returns the configurations of the levels, for the group that holds `own`. `own` must outlive
+/// them.
 level_configs configs_of_levels(const exchange_config& config, const near_groups& groups,
                                 const group_experts& own, const level_sizes& sizes) noexcept;
 
@@ -58,12 +59,12 @@ constexpr std::size_t handed_note_bytes(const exchange_config& config) noexcept 
              : sizeof(std::uint64_t) + align_up(config.note_bytes, memory_map::note_alignment);
 }
 
-/// The largest group whose ranks can send output attachments home by way of another rank, which
-/// tells the home rank in a word which of them did.
+/// The largest number of ranks of a group that can send output attachments home by way of another
+/// rank, which tells the home rank in a word which of them did.
 inline constexpr std::size_t most_attaching_ranks = 64;
 
-/// Returns why an exchange with `config` cannot use two levels, or an empty string if it can.
-/// `config` has been agreed on. `layout` and `far_layout` are those of the levels.
+/// Returns the reason why an exchange with `config` cannot use two levels, or an empty string if it
+/// can. `config` has been agreed on. `layout` and `far_layout` are those of the levels.
 std::string obstacle_to_relay(const exchange_config& config, const near_groups& groups,
                               const codec_facts& codec, const layout_facts& layout,
                               const layout_facts& far_layout);

@@ -71,8 +71,8 @@ struct layout_facts {
 /// Returns the error of a configuration that is impossible for `ranks` ranks, if any.
 std::optional<error> objection_to(const exchange_config& config, std::size_t ranks,
                                   const codec_facts& codec, const layout_facts& layout);
-/// Does as `objection_to` for a level of an exchange, which may have fewer experts than a token has
-/// slots, or none.
+/// Returns the error of `objection_to` for a level of an exchange, which may have fewer experts
+/// than a token has slots, or none.
 std::optional<error> objection_to_level(const exchange_config& config, std::size_t ranks,
                                         const codec_facts& codec, const layout_facts& layout);
 

@@ -20,7 +20,7 @@ class recv_plan {
   /// Allocates for the blocks that `rank` holds.
   recv_plan(const block_geometry& geometry, rank_id rank, std::size_t ranks);
 
-  /// Sets the most tokens of a rank in the next `place`.
+  /// Sets the largest number of tokens of a rank in the next `place`.
   void bound(std::size_t tokens) noexcept { geometry_.bound(tokens, ranks_); }
 
   /// Computes the places of all rows from the counts of all ranks for the blocks of this rank.
@@ -70,8 +70,7 @@ class recv_plan {
   std::size_t ranks_;
   std::size_t rows_ = 0;
   std::uint32_t end_ = 0;
-  /// As `of` describes it. With slots: a pair for each block and source rank. By source, `slots()`
-  /// follow.
+  /// Spans of `of`. With slots: a pair for each block and source rank. By source, `slots()` follow.
   std::vector<std::uint32_t> starts_;
   std::vector<std::uint32_t> counts_;  ///< empty unless by source
 };

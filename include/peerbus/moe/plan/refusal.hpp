@@ -12,7 +12,7 @@
 
 namespace peerbus::moe {
 
-/// The error in the input of a rank. The numbers never change, because processes exchange them.
+/// The reasons for a refusal. The numbers never change, because processes exchange them.
 enum class refusal_reason : std::uint32_t {
   none = 0,                 ///< the rank does not refuse
   null_tokens = 1,          ///< the tokens are a null pointer with a length
@@ -41,8 +41,8 @@ enum class refusal_reason : std::uint32_t {
   bound_differs = 24,       ///< `bound` is not that of another rank
   terms_relayed = 25,       ///< weights or local rows, which the relay does not expect
   expert_lost = 26,         ///< the rank that holds the expert is gone
-  // Found by a rank in what rank `slot` wrote (`exchange_config::distrust_peers`). `token` is the
-  // number of an expert, of a rank or of a row.
+  // Found by a rank in the numbers that rank `slot` wrote (`exchange_config::distrust_peers`).
+  // `token` is the number of an expert, of a rank or of a row.
   counts_missing = 27,            ///< its signal of counts came without counts
   rows_for_expert = 28,           ///< rows for expert `token`
   rows_for_rank = 29,             ///< rows for rank `token`
@@ -58,12 +58,13 @@ enum class refusal_reason : std::uint32_t {
   rows_kept = 39,                 ///< `exchange::keep` keeps the rows that the memory holds
 };
 
-/// Returns whether a rank found the reason in what another rank wrote, not in its own input.
+/// Returns whether `reason` is about a number that another rank wrote, not about a rank's own
+/// input.
 constexpr bool is_of_peer(refusal_reason reason) noexcept {
   return reason >= refusal_reason::counts_missing && reason <= refusal_reason::origin_home;
 }
 
-/// The reason why a rank refuses an operation. A rank sends it to its peers, so that all ranks
+/// A refusal of an operation, with its reason. A rank sends it to its peers, so that all ranks
 /// report the same reason and none of them does the operation.
 struct refusal {
   refusal_reason reason = refusal_reason::none;  ///< `none`: the rank does not refuse
@@ -86,8 +87,8 @@ constexpr refusal refuse(refusal_reason reason, std::size_t given, std::size_t e
       reason, 0, slot, 0, static_cast<std::int64_t>(given), static_cast<std::int64_t>(expected)};
 }
 
-/// Makes a refusal of something that rank `source` wrote. `number` is that of an expert, a rank or
-/// a row.
+/// Makes a refusal of a number that rank `source` wrote. `number` is the number of an expert, a
+/// rank or a row.
 constexpr refusal refuse_peer(refusal_reason reason, rank_id source, std::size_t number,
                               std::size_t given, std::size_t expected) noexcept {
   refusal found = refuse(reason, given, expected, static_cast<std::uint32_t>(source.index()));
@@ -96,14 +97,15 @@ constexpr refusal refuse_peer(refusal_reason reason, rank_id source, std::size_t
 }
 
 /// The record that a rank sends to its peers beside the signal of an operation. It states whether
-/// the rank refuses the operation and how many bytes it brings. The epoch of the operation is part
-/// of the record, so that a record of an earlier operation is not mistaken for one of this
-/// operation. The value of the signal does not suffice, because the sender may be in the next
-/// operation before a slow peer reads the signal.
+/// the rank refuses the operation, and describes the data that the rank adds. The epoch of the
+/// operation is part of the record, so that a record of an earlier operation is not mistaken for
+/// one of this operation. The value of the signal does not suffice, because the sender may be in
+/// the next operation before a slow peer reads the signal.
 struct verdict {
-  std::uint64_t epoch = 0;    ///< of the operation
+  std::uint64_t epoch = 0;    ///< epoch of the operation
   refusal why;                ///< empty if the rank takes part
-  std::uint64_t brought = 0;  ///< bytes of the rank's note, or of one output attachment
+  std::uint64_t brought = 0;  ///< bytes of its note or of an output attachment, or a bit
+                              ///< for each rank of its group that attached (relay)
 };
 static_assert(std::is_trivially_copyable_v<verdict> && sizeof(verdict) == 48);
 
@@ -112,7 +114,7 @@ std::string describe(const refusal& why);
 
 namespace detail {
 
-/// A refusal, and the rank that told it.
+/// A refusal, and the rank that refuses.
 struct refusal_of {
   rank_id rank;
   refusal why;

@@ -26,24 +26,26 @@ struct relay_plan {
   near_groups groups;  ///< empty unless groups were asked for
 };
 
-/// Chooses between one level and two over a transport with near and far ranks. Collective.
-/// `config` has been agreed on, and still has its costs. `groups` are those of near ranks, and
-/// `layout` is that of the largest protocol that the layout can have.
+/// Chooses between one level and two over a transport with near and far ranks. Collective. `config`
+/// has been agreed on, and still has its costs. `groups` are those of near ranks, and `layout` is
+/// that of the largest protocol that the layout can have.
 /// Cost: one agreement.
-/// Throws, on all ranks: `error` unsupported if `config.relay` is `always` and cannot be.
+/// Throws, on all ranks: `error` unsupported if `config.relay` is `always` but two levels are
+/// impossible.
 relay_plan plan_relay(rank_group& group, near_groups groups, const exchange_config& config,
                       const codec_facts& codec, const layout_facts& layout, deadline until);
 
 /// Returns the choice of one level over a transport without near and far ranks. Collective if
-/// `config.relay` is `always`, for which it throws as `plan_relay`.
+/// `config.relay` is `always`.
+/// Throws, on all ranks: `error` unsupported if `config.relay` is `always`.
 relay_plan plan_without_groups(rank_group& group, const exchange_config& config, deadline until);
 
 /// The ranks of the two levels, and the experts that each level knows. The home rank chooses the
 /// replicas: the router of the far level goes by the choice for all ranks, and the near level has
 /// each physical expert of its group once.
 struct relay_ranks {
-  /// Finds them. `group` and `boot` are those of all ranks, and outlive the object. `by_rank` is
-  /// true for layouts by rank.
+  /// Finds the ranks and experts of both levels. `group` and `boot` are those of all ranks, and
+  /// must outlive the object. `by_rank` is true for layouts by rank.
   relay_ranks(rank_group& group, bootstrap& boot, const exchange_config& config,
               const near_groups& groups, bool by_rank);
   relay_ranks(const relay_ranks&) = delete;
@@ -67,10 +69,10 @@ struct relay_ranks {
     return rank_id{router.map().holder(far_physical[place])};
   }
 
-  expert_router router;                     ///< of all ranks
-  std::vector<group_experts> experts;       ///< of each group
-  std::size_t own_group;                    ///< of this rank
-  std::size_t near_copies;                  ///< as `copies_in_group`
+  expert_router router;                     ///< the router for all ranks
+  std::vector<group_experts> experts;       ///< the experts of each group
+  std::size_t own_group;                    ///< the group of this rank
+  std::size_t near_copies;                  ///< the result of `copies_in_group`
   std::size_t most;                         ///< physical experts of the group that holds the most
   std::vector<std::uint32_t> far_physical;  ///< the physical expert of each place of the far
                                             ///< level, or `vacant` if no rank has the place

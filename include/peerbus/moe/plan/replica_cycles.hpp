@@ -18,7 +18,7 @@ namespace peerbus::moe {
 /// % entries. The policies differ in their cycles only.
 class replica_cycles {
  public:
-  /// The most entries of a cycle of quotas.
+  /// The largest number of entries of a cycle of quotas.
   static constexpr std::uint32_t most_turns = 256;
 
   /// Makes the cycles of `rank` from `wanted`, which has been checked and has `distances`. Replicas
@@ -29,7 +29,7 @@ class replica_cycles {
   /// Cost: allocates.
   [[nodiscard]] replica_cycles renamed(std::span<const std::uint32_t> names) const;
 
-  /// Returns whether an expert has a cycle of more than one entry.
+  /// Returns whether any expert has a cycle of more than one entry.
   [[nodiscard]] bool take_turns() const noexcept { return take_turns_; }
   /// Returns the first entry of the cycle of `expert`.
   [[nodiscard]] std::uint32_t first(std::size_t expert) const noexcept { return first_[expert]; }

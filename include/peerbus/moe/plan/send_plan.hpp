@@ -27,8 +27,8 @@ struct row_place {
   /// The `rank` of a copy that is not sent.
   static constexpr std::uint32_t nowhere = ~std::uint32_t{0};
 
-  std::uint32_t rank = nowhere;  ///< of the receiver, or `nowhere`
-  std::uint32_t row = 0;         ///< among all rows of the receiver, gaps included
+  std::uint32_t rank = nowhere;  ///< the receiver, or `nowhere`
+  std::uint32_t row = 0;         ///< number of the row at the receiver, gaps included
 
   /// Returns whether the copy goes to a rank.
   [[nodiscard]] bool sent() const noexcept { return rank != nowhere; }
@@ -45,17 +45,18 @@ class send_plan {
   send_plan(const exchange_config& config, const block_geometry& geometry,
             std::shared_ptr<const expert_router> router, rank_id rank, std::size_t rank_count);
 
-  /// Sets the most tokens of a rank in the next `count` and `place`, up to those of the
+  /// Sets the largest number of tokens of a rank in the next `count` and `place`, up to that of the
   /// configuration.
   void bound(std::size_t tokens) noexcept {
     config_.max_tokens = tokens;
     geometry_.bound(tokens, ranks_);
   }
 
-  /// Leaves out the copies of the last `place` that went to ranks that are gone: [ranks]. Returns
-  /// the refusal of the first of them if `wanted` says so.
+  /// Removes the slots and copies of the last `place` whose ranks r have `gone[r]`, [ranks], and
+  /// treats the weights as `wanted` says. If `wanted` is `refused`, stops at the first of these
+  /// slots and returns its refusal.
   [[nodiscard]] refusal lose(const std::vector<bool>& gone, lost_experts wanted) noexcept;
-  /// Sets what becomes of slots whose experts are lost.
+  /// Sets the treatment of slots whose experts are lost.
   void on_lost(lost_experts wanted) noexcept { lost_ = wanted; }
 
   /// Checks the input, counts its rows by block and keeps a copy of the routing for `place`. Does
@@ -121,7 +122,7 @@ class send_plan {
   [[nodiscard]] bool names_expert(std::size_t token, std::size_t k) const noexcept {
     return slots_[token * config_.top_k + k].expert != -1;
   }
-  /// Returns the physical expert of slot `k` of a token, which names one.
+  /// Returns the physical expert of slot `k` of a token. The slot must name an expert.
   [[nodiscard]] std::size_t physical_of(std::size_t token, std::size_t k) const noexcept {
     return static_cast<std::size_t>(slots_[token * config_.top_k + k].expert);
   }
@@ -144,7 +145,7 @@ class send_plan {
  private:
   /// One slot of the routing.
   struct choice {
-    std::int32_t expert = -1;  ///< physical
+    std::int32_t expert = -1;  ///< physical expert, or -1
     float weight = 0;
   };
 
@@ -162,7 +163,7 @@ class send_plan {
   template <class Count>
   void place_blocks(const count_table& counts) noexcept;
 
-  /// Returns the weights of the slots that name experts.
+  /// Returns the sum of the weights of the slots that name experts.
   [[nodiscard]] static float weight_of(std::span<const choice> slots) noexcept {
     float sum = 0;
     for (const choice& slot : slots) sum += slot.expert == -1 ? 0.0F : slot.weight;

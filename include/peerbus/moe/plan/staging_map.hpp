@@ -22,8 +22,8 @@ struct row_extras {
 /// some peers cannot be stored to: the data that leaves for these peers, and the outputs that come
 /// back from them. Offsets are as in `memory_map`.
 ///
-/// A row is staged once per token, regardless of how many copies leave. Small data beside the rows
-/// is packed: it is written once per copy, in the order of destinations. Copies that are
+/// A row is staged once per token, regardless of the number of its copies. Small data beside the
+/// rows is packed: it is written once per copy, in the order of destinations. Copies that are
 /// consecutive rows at a peer then need one put for all their scales, one for all their origins,
 /// and so on.
 struct staging_map {
@@ -46,8 +46,8 @@ struct staging_map {
   std::size_t packed_experts = 0;  ///< [top_k] int32, layouts by rank only
   std::size_t packed_weights = 0;  ///< [top_k] float, layouts by rank only
   std::array<std::size_t, max_attachments> packed_attachments{};  ///< attachments that are packed
-  // The outputs from other ranks, by slot: [max_tokens][copies][hidden] bf16.
-  std::size_t returned = 0;  ///< 2 x hidden bytes each
+  // The outputs from other ranks, by slot: [max_tokens][copies].
+  std::size_t returned = 0;  ///< [hidden] bf16, or f32 for sums in f32
 
   /// Calls `visit(area, bytes)` for each area of `self` in ascending order. `area` is the member
   /// with its offset, and `bytes` its size for `tokens` tokens of `copies` copies each.

@@ -28,12 +28,12 @@ class erased_window {
   virtual ~erased_window() = default;
 };
 
-/// Its address stands for a type, in programs without run-time types as well.
+/// A variable whose address identifies the type `T`, also in programs without run-time types.
 template <class T>
 inline char mark_of{};
 
-/// The calls of `transport` and all its refinements, for a transport whose type is known at run
-/// time only. Each call takes windows that the same transport made.
+/// The calls of `transport` and of its refinements, for a transport whose type is known only at run
+/// time. Each call takes windows that the same transport made.
 class erased_transport {
  public:
   erased_transport() = default;
@@ -41,7 +41,7 @@ class erased_transport {
   erased_transport& operator=(const erased_transport&) = delete;
   virtual ~erased_transport() = default;
 
-  /// Returns the transport, if `mark` is that of its type, or nullptr.
+  /// Returns the transport if `mark` is the address of `mark_of` for its type, otherwise nullptr.
   [[nodiscard]] virtual void* find(const char* mark) noexcept = 0;
   [[nodiscard]] virtual transport_capabilities capabilities() const noexcept = 0;
   [[nodiscard]] virtual std::unique_ptr<erased_window> make_window(window_shape shape,
@@ -50,14 +50,17 @@ class erased_transport {
   [[nodiscard]] virtual peer_reach reach() const noexcept = 0;
   /// Returns the ranks that are near the caller, in ascending order and including the caller.
   [[nodiscard]] virtual std::span<const rank_id> near_ranks() const noexcept = 0;
-  /// Returns the part of a rank, also of this one, or nullptr if loads and stores do not reach it.
+  /// Returns the start of a rank's part, this rank's included, or nullptr if loads and stores do
+  /// not reach it.
   [[nodiscard]] virtual std::byte* find_part(const erased_window& memory,
                                              rank_id rank) const noexcept = 0;
-  /// Returns `unsupported` for another rank's signal, unless the transport has peers' signals.
+  /// Waits for a signal in the part of `owner`. Returns `unsupported` for another rank's signal,
+  /// unless the transport has peers' signals.
   [[nodiscard]] virtual errc wait_at(rank_id owner, const erased_window& memory, signal_id id,
                                      std::uint64_t value, deadline until,
                                      std::optional<rank_id> awaited) noexcept = 0;
-  /// Returns 0 for another rank's signal, unless the transport has peers' signals.
+  /// Returns the value of a signal in the part of `owner`, or 0 for another rank's signal, unless
+  /// the transport has peers' signals.
   [[nodiscard]] virtual std::uint64_t value_at(rank_id owner, const erased_window& memory,
                                                signal_id id) const noexcept = 0;
   [[nodiscard]] virtual errc put(rank_id peer, const erased_window& memory, std::size_t offset,
@@ -74,7 +77,8 @@ class erased_transport {
                                         signal_id id, std::uint64_t value) noexcept = 0;
   [[nodiscard]] virtual errc get(rank_id peer, const erased_window& memory, std::size_t offset,
                                  std::span<std::byte> target) noexcept = 0;
-  /// Returns `unsupported` if the transport does not read private memory.
+  /// Reads private memory of `peer`. Returns `unsupported` if the transport does not read private
+  /// memory.
   [[nodiscard]] virtual errc get_private(rank_id peer, const erased_window& memory,
                                          std::uint64_t address,
                                          std::span<std::byte> target) noexcept = 0;
@@ -91,8 +95,8 @@ class erased_transport {
   [[nodiscard]] virtual std::string describe_trouble() const = 0;
 };
 
-/// A `Held` behind the interface. Refinements that `Held` lacks do what the callers of a `Held`
-/// would do without them.
+/// A `Held` behind the interface. Refinements that `Held` lacks act as the functions in
+/// optional_calls.hpp do without them.
 template <transport Held>
 class held_transport final : public erased_transport {
  public:

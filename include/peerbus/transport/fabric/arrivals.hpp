@@ -10,21 +10,20 @@
 
 namespace peerbus::detail::ofi {
 
-/// Puts the notices of each peer into the order in which they were sent. Providers may report
-/// receives in another order than that in which messages came. A notice that comes early stays in
-/// its receive buffer.
+/// Puts the notices of each peer into the order in which they were sent, because providers may
+/// report receives in another order. An early notice stays in its receive buffer.
 ///
 /// Threads: one at a time.
 class arrivals {
   static constexpr std::uint32_t none = ~std::uint32_t{0};
 
  public:
-  /// `buffers` are the receive buffers, numbered from 0.
+  /// Makes the order for `rank_count` peers. `buffers` are the receive buffers, numbered from 0.
   arrivals(std::size_t rank_count, std::span<const notice_buffer> buffers)
       : buffers_{buffers}, peers_(rank_count), next_(buffers.size(), none) {}
 
   /// Takes the notice in `buffer`, whose source exists and is not given up. Calls `take(buffer)`
-  /// for each notice whose turn it is, after which its buffer may receive again.
+  /// for each notice that is next in order. Its buffer may receive again afterwards.
   template <class Take>
   void came(std::uint32_t buffer, Take&& take) noexcept {
     peer& from = peers_[buffers_[buffer].head.source];
@@ -35,13 +34,14 @@ class arrivals {
     }
   }
 
-  /// Returns whether any notice waits for one that was sent before it.
+  /// Returns whether any notice waits for an earlier notice.
   [[nodiscard]] bool any_held() const noexcept { return held_ != 0; }
-  /// Returns how many notices of `source` wait.
+  /// Returns the number of waiting notices of `source`.
   [[nodiscard]] std::uint32_t held_of(std::size_t source) const noexcept {
     return peers_[source].held;
   }
-  /// Nothing is expected of `source` any more. Calls `drop(buffer)` for each notice that waits.
+  /// Gives `source` up: no further notice of it is expected. Calls `drop(buffer)` for each waiting
+  /// notice.
   template <class Drop>
   void give_up(std::size_t source, Drop&& drop) noexcept {
     peer& from = peers_[source];
@@ -55,12 +55,12 @@ class arrivals {
  private:
   struct peer {
     std::uint32_t expected = 0;
-    std::uint32_t first_held = none;  ///< the early notices, by sequence
-    std::uint32_t held = 0;           ///< how many there are
+    std::uint32_t first_held = none;  ///< the first early notice, in the order of sequences
+    std::uint32_t held = 0;           ///< number of early notices
     bool is_given_up = false;
   };
 
-  /// Returns how far `number` is behind `other`. Numbers wrap around.
+  /// Returns the distance from `number` to `other`. Numbers wrap around.
   [[nodiscard]] static std::int32_t behind(std::uint32_t number, std::uint32_t other) noexcept {
     return static_cast<std::int32_t>(other - number);
   }
@@ -87,8 +87,8 @@ class arrivals {
 
   std::span<const notice_buffer> buffers_;
   std::vector<peer> peers_;
-  std::vector<std::uint32_t> next_;  ///< of the buffers that are held, by buffer
-  std::uint32_t held_ = 0;           ///< of all peers
+  std::vector<std::uint32_t> next_;  ///< the next held buffer, indexed by buffer
+  std::uint32_t held_ = 0;           ///< number of early notices of all peers
 };
 
 }  // namespace peerbus::detail::ofi

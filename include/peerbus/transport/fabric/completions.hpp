@@ -27,14 +27,15 @@
 
 namespace peerbus::detail::ofi {
 
-/// Takes the completions of a rank's endpoint: acts on the notices that arrive, counts the requests
-/// that are done, and marks links whose requests fail. Providers that have no thread of their own
-/// move data only while this looks.
+/// Takes the completions of a rank's endpoint: acts on arriving notices, counts complete requests,
+/// and marks links whose requests fail. Providers without a thread move data only inside these
+/// calls.
 ///
 /// Threads: any.
 class completions {
  public:
-  /// Posts all receives. `connected`: how peers are reached, or null if that is by datagrams.
+  /// Posts all receives. `connected` are the connections to peers, or null if peers are reached by
+  /// datagrams.
   /// Throws: `error` system; std::bad_alloc.
   completions(const resources& own, std::span<link> links, const window_table& windows,
               connections* connected)
@@ -56,42 +57,42 @@ class completions {
   completions& operator=(const completions&) = delete;
   ~completions() = default;
 
-  /// Takes what has completed. What another thread is taking at the moment is left to it.
+  /// Takes completions, unless another thread is taking them.
   void poll() noexcept {
     const std::unique_lock turn{polling_, std::try_to_lock};
     if (turn) take(1, connected_ != nullptr && next_poll_.expired());
   }
-  /// Takes what has completed and what has happened to connections, after any other thread that
-  /// takes something.
+  /// Takes completions and events of connections, after any other thread that is taking them.
   void poll_all() noexcept {
     const std::lock_guard turn{polling_};
     take(most_reads, connected_ != nullptr);
   }
-  /// Calls `change` while no arrival is taken, so that no signal is raised but by `change`.
+  /// Calls `change` while no arrival is taken, so that only `change` raises signals.
   template <class Change>
   void exclude_arrivals(Change&& change) noexcept {
     const std::lock_guard turn{polling_};
     change();
   }
 
-  /// Until `disarm`, whatever arrives makes the descriptor readable, unless another thread takes it
-  /// first. One thread at a time is armed.
-  /// Returns: false, at once, to any other thread, if the provider cannot wake a sleeper, or if
-  /// something has arrived already.
+  /// Makes arrivals until `disarm` set the descriptor readable, unless another thread takes them
+  /// first. Only one thread at a time is armed.
+  /// Returns: false, at once, if another thread is armed or parked, if the provider cannot wake a
+  /// sleeper, or if something has arrived already.
   [[nodiscard]] bool arm() noexcept {
     if (own_->wake_descriptor() < 0 || !parking_.try_lock()) return false;
     if (nothing_is_here()) return true;
     parking_.unlock();
     return false;
   }
-  /// Ends what `arm` began. The same thread calls it.
+  /// Ends `arm`. The thread that armed must call it.
   void disarm() noexcept { parking_.unlock(); }
 
-  /// Sleeps until something happens here or at `second`, if that is not null, or until `until`,
-  /// unless `is_here()`, which is asked once what comes ends the sleep. One thread at a time may
-  /// sleep. If another thread takes the arrival that this one waits for later, the sleep lasts
-  /// until `until`.
-  /// Returns: false, at once, to any other thread, or if the provider cannot wake a sleeper.
+  /// Sleeps until something happens here or at `second`, if it is not null, or until `until`. Does
+  /// not sleep if `is_here()`, which is called after later arrivals are sure to end the sleep. Only
+  /// one thread at a time may sleep. If another thread takes the awaited arrival later, the sleep
+  /// lasts until `until`.
+  /// Returns: false, at once, if another thread sleeps or is armed, or if the provider cannot wake
+  /// a sleeper.
   template <class IsHere>
   [[nodiscard]] bool park(deadline until, IsHere&& is_here,
                           const completions* second = nullptr) noexcept {
@@ -103,25 +104,25 @@ class completions {
       wait_readable(fd, its_fd, until);
     return true;
   }
-  /// Returns whether nothing lies in the queue, and what comes makes its descriptor readable.
+  /// Returns whether the queue is empty, and the next arrival will make its descriptor readable.
   [[nodiscard]] bool nothing_is_here() const noexcept {
     fid* waited = &own_->queue().fid;
     return fi_trywait(&own_->fabric(), &waited, 1) == 0;
   }
-  /// Returns the number of completions that were ever taken. It wraps around.
+  /// Returns the number of completions that were ever taken, which wraps around.
   [[nodiscard]] std::uint32_t taken() const noexcept {
     return taken_.load(std::memory_order_relaxed);  // order: none; it says when, not what.
   }
 
-  /// Ends a link for a libfabric error number above 0, unless it is broken already. The peer is
-  /// told, unless it takes nothing.
+  /// Breaks a link for a libfabric error number above 0, unless it is broken already. The peer is
+  /// told, unless the error is FI_ETIMEDOUT, because the peer then takes nothing.
   void break_link(link& broken, int reason, int providers_own = 0) noexcept {
     if (!note_broken(broken, reason, providers_own) || reason == FI_ETIMEDOUT) return;
     broken.checks().owe_loss();
     note_asked();
   }
-  /// Sends a check to a peer for which a rank waits, if one is due. That finds a connection whose
-  /// other end is gone without a word, too.
+  /// Lets a check be sent to a peer for which a rank waits, if a check is due. This also finds a
+  /// connection whose other end disappeared silently.
   void probe(link& awaited) noexcept {
     if (!awaited.checks().is_due()) return;
     awaited.checks().owe_check();
@@ -132,12 +133,12 @@ class completions {
     return broken_.load(std::memory_order_relaxed) != 0;  // order: none; `link_failure` says which.
   }
   ///@{
-  /// Returns whether `note_asked` was called since the last call: something is owed to a peer, such
-  /// as an acknowledgement that it has asked for.
+  /// Returns whether `note_asked` was called since the last call. It is called when a peer is owed
+  /// a notice, such as an acknowledgement that it has asked for.
   /// order: acq_rel for both exchanges, which pair with each other. An exchange that takes `true`
-  /// sees what `link::note_asked` stored before each note that it takes, also if several threads
-  /// have noted something. A note that comes after an exchange leaves `true` for the next.
-  /// The load is relaxed: a poll that misses a fresh note leaves it to the next poll.
+  /// sees the stores of `link::note_asked` before each note that it takes, also if several threads
+  /// have made notes. A note after an exchange leaves `true` for the next. The load is relaxed: a
+  /// poll that misses a fresh note leaves it to the next poll.
   [[nodiscard]] bool take_asked() noexcept {
     return asked_.load(std::memory_order_relaxed) &&
            asked_.exchange(false, std::memory_order_acq_rel);
@@ -147,12 +148,13 @@ class completions {
 
  private:
   static constexpr std::size_t completions_at_once = 16;
-  static constexpr int most_reads = 1024;  ///< so that a flood does not keep a thread here
-  /// How often polls ask what has happened to connections, which is a system call.
+  static constexpr int most_reads = 1024;  ///< limit, so that a flood does not keep a thread here
+  /// The interval at which polls look for events of connections, which takes a system call.
   static constexpr std::chrono::milliseconds poll_interval{1};
 
-  /// Reads the queue up to `reads` times, and while it is not empty. `looks`: at connections too,
-  /// before that, so that all that came over those that ended is taken, as that a peer has left.
+  /// Reads the queue up to `reads` times, until it is empty. If `looks`, first takes events of
+  /// connections. If a connection has ended, empties the queue, so that everything that arrived
+  /// over it is taken, such as the notice that the peer has left.
   void take(int reads, bool looks) noexcept {
     const bool any_ended = looks && connected_->take();
     if (looks) next_poll_ = deadline::after(poll_interval);
@@ -184,7 +186,7 @@ class completions {
     while (!unposted_.empty() && post_receive(unposted_.back()) == 0) unposted_.pop_back();
   }
 
-  /// Returns whether the link was whole until now, and its peer there.
+  /// Marks a link as broken. Returns whether it was whole until now and its peer had not left.
   bool note_broken(link& broken, int reason, int providers_own) noexcept {
     if (!broken.failure().set(reason, providers_own) || broken.has_left()) return false;
     broken_.fetch_add(1, std::memory_order_relaxed);
@@ -227,14 +229,15 @@ class completions {
     if (arrivals_.held_of(source) > buffers_.size() / 4 * 3) lose(source);
   }
 
-  /// The queue is empty, and notices wait for what was sent before them. Over sockets, that was
-  /// lost with a connection, which the provider has made anew without a word.
+  /// Gives up on peers whose early notices wait although the queue is empty. Over sockets, the
+  /// missing notices were lost with a connection that the provider has silently remade.
   void give_up_on_gaps() noexcept {
     if (!own_->opens_sockets()) return;
     for (std::size_t source = 0; source < links_.size(); ++source)
       if (arrivals_.held_of(source) != 0) lose(source);
   }
-  /// Breaks the link to a peer of which something is missing. Nothing of it is taken any more.
+  /// Breaks the link to a peer of which notices are missing. Nothing of that peer is taken any
+  /// more.
   void lose(std::size_t source) noexcept {
     break_link(links_[source], FI_ECONNRESET);
     arrivals_.give_up(source, [this](std::uint32_t buffer) noexcept { receive_again(buffer); });
@@ -283,7 +286,7 @@ class completions {
   connections* connected_;  ///< under `polling_`
   deadline next_poll_ = deadline::after(poll_interval);
   std::span<notice_buffer> buffers_;
-  std::span<request> receives_;          ///< by buffer
+  std::span<request> receives_;          ///< requests of receives, by buffer
   arrivals arrivals_;                    ///< under `polling_`
   std::vector<std::uint32_t> unposted_;  ///< buffers that the provider did not take yet
 

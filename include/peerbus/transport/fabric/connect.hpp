@@ -35,6 +35,7 @@
 
 namespace peerbus::detail::ofi {
 
+/// Checks the options.
 /// Throws: `error` invalid_argument if an option is outside its range.
 inline void check_options(const fabric_options& options) {
   if (options.provider.empty())
@@ -42,9 +43,9 @@ inline void check_options(const fabric_options& options) {
   registered::check_options("fabric", options);
 }
 
-using addresses = std::vector<bootstrap::contribution>;  ///< by rank
+using addresses = std::vector<bootstrap::contribution>;  ///< addresses by rank
 
-/// Tells the provider of datagrams where the peers are.
+/// Tells a provider of datagrams the addresses of the peers.
 /// Throws: `error` system.
 inline void insert_addresses(network& net, const addresses& of_peers) {
   for (const rank_id peer : all_ranks{net.size()}) {
@@ -63,8 +64,8 @@ inline std::string describe(network& net, const bootstrap::contribution& address
                                     : net.own().describe(address.bytes);
 }
 
-/// Returns whether `rank` asks `peer` when they connect, and not `peer` asks `rank`. Each rank asks
-/// half of the others: a rank that asks sees the calls of others at once, while the provider
+/// Returns whether `rank` asks `peer` when they connect; otherwise `peer` asks `rank`. Each rank
+/// asks half of the others. A rank that asks sees the calls of others at once, while the provider
 /// tcp;ofi_rxm of libfabric 1.17 looks for calls only once in 10 ms at a rank that makes no
 /// connection itself.
 inline bool asks(rank_id rank, rank_id peer, std::size_t size) noexcept {
@@ -74,8 +75,8 @@ inline bool asks(rank_id rank, rank_id peer, std::size_t size) noexcept {
 }
 
 /// Waits until `is_reached(peer)` for each of `awaited`, and calls `step(peer)` meanwhile.
-/// Throws: `error` timed_out, system if no descriptor is left for a connection, or as the peer's
-/// end; or as `step`.
+/// Throws: `error` timed_out; system if no descriptor is left for a connection, or a link breaks;
+/// peer_dead if a rank ends; or as `step`.
 template <class IsReached, class Step>
 void await_peers(network& net, std::vector<rank_id> awaited, const addresses& of_peers,
                  deadline until, IsReached&& is_reached, Step&& step) {
@@ -105,10 +106,10 @@ void await_peers(network& net, std::vector<rank_id> awaited, const addresses& of
   }
 }
 
-/// Has each pair of ranks exchange a question and its answer, so that providers of datagrams which
-/// connect when they first send have done so. One rank of a pair asks: providers need not resolve
-/// calls that cross.
-/// Throws: as `insert_addresses` and `await_peers`.
+/// Lets each pair of ranks exchange a question and its answer, so that providers of datagrams that
+/// connect at the first message have connected. `asked` are the peers that this rank asks. Only one
+/// rank of a pair asks, because providers need not resolve calls that cross.
+/// Throws: as `insert_addresses` and `await_peers`; `error` system.
 inline void greet(network& net, std::vector<rank_id> asked, const addresses& of_peers,
                   deadline until) {
   insert_addresses(net, of_peers);
@@ -128,7 +129,7 @@ inline void greet(network& net, std::vector<rank_id> asked, const addresses& of_
 }
 
 /// Waits until the connections to `peers` are open.
-/// Throws: `error` system if one does not come about; or as `await_peers`.
+/// Throws: `error` system or peer_dead if a connection fails; or as `await_peers`.
 inline void await_connections(network& net, std::vector<rank_id> peers, const addresses& of_peers,
                               deadline until) {
   await_peers(
@@ -146,8 +147,8 @@ inline void await_connections(network& net, std::vector<rank_id> peers, const ad
       });
 }
 
-/// Takes the calls of `callers` until all are connected, for a moment: a rank that waits for the
-/// group looks for them less often.
+/// Takes the calls of `callers` until all are connected, for up to 50 ms, because a rank that waits
+/// for the group looks for them less often.
 inline void expect_calls(network& net, const std::vector<rank_id>& callers) {
   const auto until = deadline::after(std::chrono::milliseconds{50});
   const auto is_open = [&](rank_id peer) { return net.connected()->is_open(peer); };
@@ -157,8 +158,8 @@ inline void expect_calls(network& net, const std::vector<rank_id>& callers) {
   }
 }
 
-/// Connects every rank with every other, for latency traffic, or for bulk traffic if `latency` is
-/// the network for the former. Collective.
+/// Connects every rank with every other rank, for latency traffic if `latency` is null. Otherwise
+/// for bulk traffic beside `latency`, the network for latency traffic. Collective.
 /// Throws, on all ranks: `error` unsupported, invalid_argument, mismatch, out_of_memory, system,
 /// timed_out; or as `bootstrap::allgather`.
 inline std::unique_ptr<network> connect(bootstrap& boot, const fabric_options& options,

@@ -30,14 +30,14 @@
 
 namespace peerbus::detail::ofi {
 
-/// A connection to each peer, for a provider that makes them: one rank of each pair calls, the
-/// other accepts. What comes over a connection comes whole and in order; one that breaks stays
-/// broken.
+/// The connections to all peers, for a provider that makes connections. One rank of each pair
+/// calls, the other accepts. Everything that arrives over a connection arrives whole and in order.
+/// A broken connection stays broken.
 ///
 /// Threads: one at a time, unless a call says otherwise.
 class connections {
  public:
-  /// Peers may call from then on. `links`: by rank.
+  /// Listens, so that peers may call from now on. `links` has the link to each rank.
   /// Throws: `error` out_of_memory, system.
   connections(const resources& own, rank_id self, std::span<link> links)
       : own_{&own}, self_{self}, links_{links}, ends_{std::make_unique<end[]>(links.size())} {
@@ -51,7 +51,7 @@ class connections {
   connections& operator=(const connections&) = delete;
   ~connections() { close(); }
 
-  /// Takes no call any more.
+  /// Stops listening. Refuses calls that have arrived and were not taken.
   void stop_listening() noexcept {
     // Reads what has come, because the provider keeps the sockets of calls that nobody has taken;
     // and nothing after the listener is closed, of which the provider's calls keep the address.
@@ -65,14 +65,14 @@ class connections {
     listener_.reset();
     calls_.reset();
   }
-  /// Closes all connections: the provider gives up all requests and their memory.
+  /// Closes all connections. The provider then gives up all requests and their memory.
   void close() noexcept {
     stop_listening();
     ends_.reset();
     events_.reset();
   }
 
-  /// Returns what a peer needs to call.
+  /// Returns this rank's key and address, which a peer needs to call.
   /// Throws: `error` system.
   [[nodiscard]] std::vector<std::byte> address() const {
     std::vector<std::byte> found(sizeof key_ + 256);
@@ -83,7 +83,7 @@ class connections {
     found.resize(sizeof key_ + length);
     return found;
   }
-  /// Returns an address as text.
+  /// Returns `address`, as `address()` makes it, as text.
   [[nodiscard]] static std::string describe(std::span<const std::byte> address) {
     const auto socket = address.subspan(sizeof key_);
     std::uint16_t port = 0;  // At the same place in IPv4's and IPv6's.
@@ -91,8 +91,8 @@ class connections {
     return concat(describe_host(socket), " port ", ntohs(port));
   }
 
-  /// Calls `peer`, whose `address()` that is. One rank of a pair does. Another thread may `take`
-  /// meanwhile.
+  /// Calls `peer`, which has made `address` by `address()`. Only one rank of a pair calls. Another
+  /// thread may `take` meanwhile.
   /// Throws: `error` out_of_memory, system.
   void call(rank_id peer, std::span<const std::byte> address) {
     caller mine{0, self_.index()};
@@ -103,14 +103,15 @@ class connections {
                           &mine, sizeof mine);
     ofi::require(failed, concat("calling ", peer, " at ", describe(address)));
   }
+  /// Returns whether the connection to `peer` is open.
   /// order: acquire, paired with the release of `take`, which another thread may have called.
   [[nodiscard]] bool is_open(rank_id peer) const noexcept {
     return ends_[peer.index()].is_open.load(std::memory_order_acquire);
   }
 
   /// Accepts calls, and notes which connections have opened or ended.
-  /// Returns: whether some connection has ended or does not come about; `take_ended` says which.
-  /// By then, all that came over it is in the completion queue.
+  /// Returns: whether a connection has ended or cannot be made; `take_ended` says which. Everything
+  /// that arrived over it is then in the completion queue.
   [[nodiscard]] bool take() noexcept {
     bool any_ended = false;
     const auto note_ended = [&](rank_id peer, int reason) noexcept {
@@ -145,8 +146,8 @@ class connections {
         ended(peer_link, reason);
   }
 
-  /// While ranks connect: sleeps until there is something to take, if the provider can tell, or
-  /// until `until`.
+  /// Sleeps until there is something to take, if the provider can tell, or until `until`. Call it
+  /// only while ranks connect.
   void sleep(deadline until) const noexcept {
     fid* waited[]{&events_->fid, &calls_->fid};
     if (fi_trywait(&own_->fabric(), waited, 2) == 0)
@@ -154,8 +155,8 @@ class connections {
   }
 
  private:
-  /// The data of a call: the key of the rank that is called, and the rank that calls. Whoever does
-  /// not know the key is of another job, or of none.
+  /// The data of a call: the key of the called rank, and the calling rank. A caller without the key
+  /// belongs to another job, or to none.
   struct caller {
     std::uint64_t key;
     std::uint64_t rank;
@@ -163,17 +164,17 @@ class connections {
   struct end {
     handle<fid_ep> endpoint;
     std::atomic<bool> is_open{false};
-    int reason = 0;  ///< why the connection has ended, until that is taken
+    int reason = 0;  ///< reason why the connection has ended, until it is taken
   };
-  static constexpr std::uint32_t no_event = 0;  ///< FI_NOTIFY, of which nobody asks
-  /// An event of the provider: its `fi_eq_cm_entry`, and the data of a call behind that.
+  static constexpr std::uint32_t no_event = 0;  ///< the value of FI_NOTIFY, which no call requests
+  /// An event of the provider: its `fi_eq_cm_entry`, followed by the data of a call.
   struct event {
     std::array<std::byte, sizeof(fi_eq_cm_entry) + sizeof(caller)> bytes;
     std::size_t length = 0;
     fid* object = nullptr;
-    int reason = 0;  ///< of a failure
+    int reason = 0;  ///< reason of a failure
 
-    /// The peer of a connection.
+    /// Returns the peer of the connection.
     [[nodiscard]] rank_id peer() const noexcept {
       return static_cast<const link*>(object->context)->peer();
     }
@@ -221,6 +222,7 @@ class connections {
     return fi_control(&queue.fid, FI_GETWAIT, &found) == 0 ? found : -1;
   }
 
+  /// Opens the listener for calls.
   /// Throws: `error` out_of_memory, system.
   void listen() {
     // Two ranks may bind a port of a range at once; the second then may not listen.
@@ -253,8 +255,8 @@ class connections {
     ends_[peer.index()].endpoint = std::move(opened);
     return 0;
   }
-  /// Accepts the call of a peer.
-  /// Returns: 0, or libfabric's error; the peer is refused then.
+  /// Accepts the call of a peer, or refuses it after an error.
+  /// Returns: 0, or libfabric's error.
   [[nodiscard]] int accept(fi_info& info, rank_id peer) noexcept {
     int failed = open_end(info, peer);
     if (failed == 0) failed = fi_accept(ends_[peer.index()].endpoint.get(), nullptr, 0);
@@ -270,10 +272,10 @@ class connections {
   std::span<link> links_;
   std::uint64_t key_ = 0;
   // In the order in which they are made.
-  handle<fid_eq> events_;  ///< of connections
-  handle<fid_eq> calls_;   ///< of the listener
+  handle<fid_eq> events_;  ///< events of connections
+  handle<fid_eq> calls_;   ///< events of the listener
   handle<fid_pep> listener_;
-  std::unique_ptr<end[]> ends_;  ///< by peer
+  std::unique_ptr<end[]> ends_;  ///< ends of connections, by peer
 };
 
 }  // namespace peerbus::detail::ofi

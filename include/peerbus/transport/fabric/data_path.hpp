@@ -17,8 +17,8 @@
 namespace peerbus::detail::ofi {
 
 /// The data path of `fabric`. A put is a write of the provider, a signal a message whose receive
-/// completion makes earlier writes visible; see docs/proofs.md. `fabric` adds how windows are
-/// made. Semantics: the numbered list at `transport`.
+/// completion makes earlier writes visible; see docs/proofs.md. `fabric` adds the making of
+/// windows. Semantics: the numbered list at `transport`.
 class data_path : public registered::data_path<network, link_sender> {
  public:
   [[nodiscard]] transport_capabilities capabilities() const noexcept {
@@ -36,8 +36,8 @@ class data_path : public registered::data_path<network, link_sender> {
     if (peer.index() >= net()->size()) return errc::out_of_range;
     return net()->for_classes([peer](network& net) noexcept { return flush(net, peer); });
   }
-  /// Waits until each peer to which something was put has called the transport, or gives the link
-  /// up after `stall_timeout`. Does not wait for peers that got signals alone.
+  /// Waits until each peer that was put to has called the transport. Gives a link up after
+  /// `stall_timeout`. Does not wait for peers that got only signals.
   [[nodiscard]] errc quiet() noexcept {
     return net()->for_classes([](network& net) noexcept { return quiet(net); });
   }
@@ -46,12 +46,13 @@ class data_path : public registered::data_path<network, link_sender> {
     return errc::ok;
   }
 
-  /// Looks first, because requests that have completed are no trouble.
+  /// Returns the trouble of both classes. Takes completions first, because completed requests are
+  /// no trouble.
   [[nodiscard]] std::string describe_trouble() const {
     net()->poll_all_classes();
     return net()->describe_classes();
   }
-  /// "tcp, domain eth0, 10.0.0.1".
+  /// Returns a text such as "tcp, domain eth0, 10.0.0.1".
   [[nodiscard]] std::string describe_provider() const { return net()->own().describe(); }
 
  protected:
@@ -95,7 +96,8 @@ class data_path : public registered::data_path<network, link_sender> {
     return errc::ok;
   }
 
-  /// Nothing is asked of peers that have closed their end, nor if nothing was put.
+  /// Requests an acknowledgement as `link_sender::request_ack` does. Asks nothing of this rank and
+  /// of peers that have closed their end.
   [[nodiscard]] static errc request_ack(network& net, rank_id peer,
                                         std::uint64_t& number) noexcept {
     link& peer_link = net.to(peer);

@@ -17,7 +17,8 @@
 
 namespace peerbus::detail::ofi {
 
-/// Calls `checked(link, outgoing)` for each peer that could still take something.
+/// Calls `checked(link, outgoing)` for each other running peer whose link is whole and that has not
+/// left.
 /// Returns: whether all calls returned true.
 template <class Check>
 [[nodiscard]] bool for_all_open(const membership& members, std::span<link> links,
@@ -33,7 +34,7 @@ template <class Check>
   return all;
 }
 
-/// Sends what is owed to peers, such as the acknowledgements that they ask for.
+/// Sends all notices owed to peers, such as the acknowledgements that they ask for.
 inline void answer_all(completions& arriving, std::span<link> links) noexcept {
   if (!arriving.take_asked()) return;
   for (link& peer_link : links) {
@@ -48,8 +49,7 @@ inline void answer_all(completions& arriving, std::span<link> links) noexcept {
   }
 }
 
-/// Returns whether every peer has acknowledged that it has what was put to it. Asks for the
-/// acknowledgement.
+/// Asks peers for acknowledgements. Returns whether every reachable peer has acknowledged all puts.
 [[nodiscard]] inline bool all_delivered(const membership& members, std::span<link> links) noexcept {
   return for_all_open(members, links, [](link& peer_link, outgoing& out) noexcept {
     return peer_link.pending().is_empty() && peer_link.requests().is_idle() &&
@@ -57,7 +57,7 @@ inline void answer_all(completions& arriving, std::span<link> links) noexcept {
   });
 }
 
-/// Returns whether some peer that runs was told that its link is broken, or is to be told.
+/// Returns whether a running peer was told, or is yet to be told, that its link is broken.
 [[nodiscard]] inline bool any_told(const membership& members, std::span<link> links) noexcept {
   for (const link& peer_link : links)
     if ((peer_link.checks().owes_loss() || peer_link.checks().has_told()) &&
@@ -66,8 +66,8 @@ inline void answer_all(completions& arriving, std::span<link> links) noexcept {
   return false;
 }
 
-/// Tells a peer that this end closes, when all before has been sent. Returns whether the peer has
-/// taken everything, or need not be waited for after `patience`.
+/// Tells a peer that this end closes, after everything before has been sent. Returns whether the
+/// peer has taken everything. After `patience`, its acknowledgement is not needed.
 [[nodiscard]] inline bool is_over(const resources& own, completions& arriving, link& peer_link,
                                   outgoing& out, deadline patience) noexcept {
   if (!out.is_closed) {
@@ -85,9 +85,9 @@ inline void answer_all(completions& arriving, std::span<link> links) noexcept {
   return peer_link.requests().is_idle() && (peer_link.has_acked(out.asked) || patience.expired());
 }
 
-/// Takes what arrives, by `poll()`, until each peer has answered that it has everything, or has
-/// left too: a connection that closes while something unread lies at this end may lose what lies
-/// unread at the other. Waits for peers as `is_over` says, and no longer than 5 s.
+/// Takes arrivals by `poll()`, until each peer has answered that it has everything, or has left
+/// too. A connection that closes while unread data lie at this end may lose unread data at the
+/// other end. Waits for peers as `is_over` says, and no longer than 5 s.
 template <class Poll>
 void leave(const membership& members, const resources& own, completions& arriving,
            std::span<link> links, Poll&& poll) noexcept {

@@ -16,18 +16,19 @@
 
 namespace peerbus::detail::ofi {
 
-/// The descriptors that a call of libfabric may have open at once, or some more.
+/// The number of descriptors that a call of libfabric may have open at once, or slightly more.
 inline constexpr std::size_t few = 8;
 
-/// Returns what keeps this process from opening `needed` files more, at least one, or nothing.
+/// Returns a text that says why this process cannot open `needed` more files, at least one. Empty
+/// if it can.
 inline std::string describe_lack_of_descriptors(std::size_t needed) {
   const auto newest = unique_fd::above_standard(::eventfd(0, EFD_CLOEXEC));
   if (!newest) return system_failure("opening a file", errno).what();
   return detail::describe_lack_of_descriptors(needed - 1, newest);
 }
 
-/// Checks that this process may open `needed` files more, at least one. Providers do not say that
-/// they lack descriptors: `fi_getinfo` then finds no provider, and a connection never comes about.
+/// Checks that this process may open `needed` more files, at least one. Providers do not report a
+/// lack of descriptors: `fi_getinfo` then finds no provider, and a connection never opens.
 /// Throws: `error` system, which names the limit.
 inline void require_descriptors(std::string_view doing, std::size_t needed) {
   const std::string lack = describe_lack_of_descriptors(needed);

@@ -11,9 +11,8 @@
 
 namespace peerbus::detail::ofi {
 
-/// Returns the error of a call that returned `result`, below 0, in libfabric's words. They seldom
-/// name a lack of descriptors (for an endpoint it is an "input/output error"), so that is looked
-/// at.
+/// Returns libfabric's error for `result`, below 0. Its texts seldom name a lack of descriptors
+/// (for an endpoint, "input/output error"), so this function checks for one.
 inline error fabric_failure(std::string_view doing, long result) {
   const int reason = static_cast<int>(-result);
   const bool lacks_memory = reason == FI_ENOMEM;
@@ -23,7 +22,8 @@ inline error fabric_failure(std::string_view doing, long result) {
                       ")", lack.empty() ? "" : "; ", lack)};
 }
 
-/// Throws: `fabric_failure` unless `result` is 0.
+/// Checks that `result` is 0.
+/// Throws: as `fabric_failure` returns, if it is not.
 inline void require(int result, std::string_view doing) {
   if (result != 0) throw fabric_failure(doing, result);
 }

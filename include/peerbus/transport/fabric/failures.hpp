@@ -12,8 +12,8 @@
 
 namespace peerbus::detail::ofi {
 
-/// Returns "no connection to rank 3 any more: …" for each link that is broken or closed, and the
-/// peers with requests in flight. Empty if there are none.
+/// Returns a text such as "no connection to rank 3 any more: …", for each link that is broken or
+/// closed, and for each peer with requests in flight. Empty if there are none.
 inline std::string describe_failures(const resources& own, std::span<const link> links) {
   const bool is_bulk = own.traffic() == traffic_class::bulk;
   std::string text;

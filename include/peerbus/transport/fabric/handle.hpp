@@ -9,9 +9,9 @@
 
 namespace peerbus::detail::ofi {
 
-/// Gives a libfabric object back. Its result is ignored: nobody could act on it, and the object
-/// ends with the process at the latest. A child by fork gives nothing back: a provider would close
-/// the connections of its parent.
+/// Releases a libfabric object. Ignores the result, because no caller could act on it, and the
+/// object ends with the process at the latest. A child by fork releases nothing, because a provider
+/// would close the connections of its parent.
 struct closer {
   home_process home{};
 
@@ -25,6 +25,6 @@ struct closer {
 template <class Object>
 using handle = std::unique_ptr<Object, closer>;
 
-using provider_info = handle<fi_info>;  ///< or a list of them
+using provider_info = handle<fi_info>;  ///< one provider's offer, or a list of offers
 
 }  // namespace peerbus::detail::ofi

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// Includes what the transport needs of libfabric, whose macros `container_of` and `count_of` are
-/// names of programs as well. Who wants these macros includes libfabric before peerbus.
+/// Includes libfabric without its macros `container_of` and `count_of`, which programs also use as
+/// names. To keep these macros, include libfabric before peerbus.
 
 #pragma push_macro("container_of")
 #pragma push_macro("count_of")

@@ -20,15 +20,15 @@
 
 namespace peerbus::detail::ofi {
 
-/// Everything that sending to one peer changes.
+/// The state that sending to one peer changes.
 struct outgoing {
-  std::uint32_t sequence = 0;  ///< of the next notice
-  std::uint64_t asked = 0;     ///< acknowledgements of delivery
-  std::uint64_t ack = 0;       ///< the number of the last that was asked for because of puts
-  bool unacked = false;        ///< whether anything was put since then
-  backlog outstanding{};       ///< what was sent since the last acknowledgement was asked for
-  bool is_closed = false;      ///< whether this end has said that it leaves
-  std::uint32_t posts = 0;     ///< of all kinds
+  std::uint32_t sequence = 0;  ///< sequence of the next notice
+  std::uint64_t asked = 0;     ///< number of the last question to the peer
+  std::uint64_t ack = 0;       ///< number of the last question that covers puts
+  bool unacked = false;        ///< whether anything was put since question `ack`
+  backlog outstanding{};       ///< messages sent since the last question
+  bool is_closed = false;      ///< whether this end has told the peer that it closes
+  std::uint32_t posts = 0;     ///< number of sends, of all kinds
 };
 
 /// The state of one peer as a rank knows it, with the requests to that peer.
@@ -50,31 +50,32 @@ class link {
     pending_.open(own.options().queue_depth);
     out_.lock()->outstanding.limit(own.options().bulk_in_flight);
   }
-  /// The peer is reached by `endpoint`, which outlives the last request, at `address` of it.
+  /// Sets how the peer is reached: by `endpoint`, at `address`. `endpoint` must outlive the last
+  /// request.
   void set_endpoint(fid_ep& endpoint, fi_addr_t address) noexcept {
     endpoint_ = &endpoint;
     address_ = address;
   }
 
   [[nodiscard]] rank_id peer() const noexcept { return peer_; }
-  /// The link of a rank to itself, over which nothing is sent.
+  /// Returns whether this is the link of a rank to itself, over which nothing is sent.
   [[nodiscard]] bool is_own() const noexcept { return peer_ == self_; }
   [[nodiscard]] fid_ep& endpoint() const noexcept { return *endpoint_; }
   [[nodiscard]] fi_addr_t address() const noexcept { return address_; }
   [[nodiscard]] registered::guarded<outgoing>& out() noexcept { return out_; }
   [[nodiscard]] request_ring& requests() noexcept { return requests_; }
   [[nodiscard]] const request_ring& requests() const noexcept { return requests_; }
-  /// The calls that are sent in slices. Open on links for bulk traffic only.
+  /// Returns the calls that are sent in slices. Open only on links for bulk traffic.
   [[nodiscard]] pending_calls& pending() noexcept { return pending_; }
   [[nodiscard]] const pending_calls& pending() const noexcept { return pending_; }
   [[nodiscard]] link_failure& failure() noexcept { return failure_; }
   [[nodiscard]] const link_failure& failure() const noexcept { return failure_; }
-  /// A number that changes whenever the peer has taken something.
+  /// Returns a number that changes whenever the peer has taken something.
   [[nodiscard]] std::uint32_t completed() const noexcept {
     return requests_.count().completed() + static_cast<std::uint32_t>(acked());
   }
 
-  /// Sends `head` and its payload, once, if the provider takes it now. `is_tracked`: by a request
+  /// Sends `head` and its payload, if the provider takes them now. If `is_tracked`, by a request
   /// that completes.
   /// Returns: 0, or libfabric's error; -FI_EAGAIN if there is no room yet.
   [[nodiscard]] long post(outgoing& out, notice head, const std::byte* payload,
@@ -97,8 +98,8 @@ class link {
     return 0;
   }
 
-  /// Asks for an acknowledgement of all puts, unless all is asked for, if the provider takes it
-  /// now.
+  /// Asks the peer to acknowledge all puts, unless there were none since the last request, if the
+  /// provider takes the question now.
   /// Returns: 0, or libfabric's error.
   [[nodiscard]] long request_ack(outgoing& out) noexcept {
     if (!out.unacked) return 0;
@@ -109,8 +110,8 @@ class link {
     }
     return failed;
   }
-  /// Asks the peer to answer when it has taken all notices before, if the provider takes the
-  /// question now. The answer proves that puts were delivered only if `request_ack` calls this.
+  /// Asks the peer to answer when it has taken all earlier notices, if the provider takes the
+  /// question now. Only if `request_ack` calls this does the answer prove that puts were delivered.
   /// Returns: 0, or libfabric's error.
   [[nodiscard]] long ask(outgoing& out) noexcept {
     notice question;
@@ -123,8 +124,8 @@ class link {
     }
     return failed;
   }
-  /// Sends what is owed to the peer: answers to its questions and a check of the connection, or, if
-  /// the link is broken, the news of that. Only if the provider takes it now.
+  /// Sends the notices owed to the peer, if the provider takes them now. These are answers to its
+  /// questions and a check of the connection, or, if the link is broken, the notice of that.
   /// Returns: 0, or libfabric's error.
   [[nodiscard]] long answer(outgoing& out) noexcept {
     if (failure_.is_set())
@@ -142,10 +143,11 @@ class link {
   }
 
   ///@{
-  /// Proofs of delivery: the peer asks for one by a number, and gets it back.
-  /// order: release for what is asked and for what is acknowledged, each paired with the acquire of
-  /// its reader: what this rank has taken before it answers is in its memory, and memory that the
-  /// peer wrote is as it says. Relaxed for what is answered, which changes under the lock of `out`.
+  /// Notes and reads proofs of delivery: the peer asks for a proof by a number, and gets that
+  /// number back.
+  /// order: release for questions and for acknowledgements, each paired with the acquire of its
+  /// reader. So memory that this rank has taken before it answers is there, and so is memory that
+  /// the peer says it wrote. Relaxed for answers, which change under the lock of `out`.
   void note_asked(std::uint64_t number) noexcept { owed_.store(number, std::memory_order_release); }
   [[nodiscard]] bool owes_answer() const noexcept {
     return failure_.is_set() ? checks_.owes_loss() : checks_.owes() || owed() != answered();
@@ -154,11 +156,11 @@ class link {
   [[nodiscard]] bool has_acked(std::uint64_t number) const noexcept { return acked() >= number; }
   ///@}
 
-  /// Checks of the connection, and the news that it is broken.
+  /// Returns the checks of the connection, and the state of the notice that it is broken.
   [[nodiscard]] link_checks& checks() noexcept { return checks_; }
   [[nodiscard]] const link_checks& checks() const noexcept { return checks_; }
 
-  /// The peer has closed its end.
+  /// Notes that the peer has closed its end.
   void note_left() noexcept { left_.store(true, std::memory_order_release); }
   [[nodiscard]] bool has_left() const noexcept { return left_.load(std::memory_order_acquire); }
 

@@ -10,30 +10,30 @@
 
 namespace peerbus::detail::ofi {
 
-/// Finds a connection of datagrams that broke and that the provider has made anew by itself,
-/// without a word about what was lost with the old one, and any connection whose other end is gone
-/// without a word. A rank that waits long for a peer sends it a check now and then, and the peer
-/// answers. The numbers of both notices show what is missing of their senders. Whoever breaks a
-/// link tells the peer.
+/// Finds broken connections that the provider does not report: connections of datagrams that it has
+/// silently remade, with losses, and connections whose other end has disappeared. A rank that waits
+/// long for a peer sometimes sends it a check, and the peer answers. The sequences of both notices
+/// show whether notices of their senders are missing. A rank that breaks a link tells the peer.
 ///
 /// Threads: any; `send` and `send_loss` from one at a time.
 /// order: relaxed throughout; the flags guard no memory, and `completions::note_asked` publishes
 /// them.
 class link_checks {
  public:
-  /// A check is to be sent.
+  /// Notes that a check is to be sent.
   void owe_check() noexcept { check_.store(true, std::memory_order_relaxed); }
-  /// The peer has sent a check.
+  /// Notes that the peer has sent a check, which is to be answered.
   void owe_checked() noexcept { checked_.store(true, std::memory_order_relaxed); }
-  /// The peer is to be told that the link is broken, unless that takes too long.
+  /// Notes that the peer is to be told that the link is broken, within 5 s.
   void owe_loss() noexcept {
     loss_until_.store(now() + patience.count(), std::memory_order_relaxed);
   }
-  /// The peer has answered a check.
+  /// Notes that the peer has answered a check.
   void note_checked() noexcept { unanswered_.store(0, std::memory_order_relaxed); }
 
-  /// Returns whether it is time for a check, for a rank that waits. The more checks the peer has
-  /// not answered, the rarer they are: the peer may compute, and its sockets keep them all.
+  /// Returns whether a check is due, and then begins the next interval. The more checks the peer
+  /// has not answered, the longer the interval, because the peer may compute, and its sockets keep
+  /// all checks.
   [[nodiscard]] bool is_due() noexcept {
     const count time = now();
     count due = due_.load(std::memory_order_relaxed);
@@ -51,8 +51,8 @@ class link_checks {
   /// Returns whether the peer was told that the link is broken.
   [[nodiscard]] bool has_told() const noexcept { return told_.load(std::memory_order_relaxed); }
 
-  /// Calls `post(kind)` for what is owed.
-  /// Returns: 0, or its error.
+  /// Calls `post(kind)` for each check and answer that is owed.
+  /// Returns: 0, or the error of `post`.
   template <class Post>
   [[nodiscard]] long send(Post&& post) noexcept {
     if (check_.load(std::memory_order_relaxed)) {
@@ -66,9 +66,9 @@ class link_checks {
     }
     return 0;
   }
-  /// Returns whether nothing could be sent for so long, although nothing is under way, that the
-  /// provider must have lost the connection and cannot make it anew. To be called after each `send`
-  /// that returned -FI_EAGAIN.
+  /// Returns whether nothing could be sent for 3 s, so that the provider must have lost the
+  /// connection and cannot remake it. Must be called after each `send` that returned -FI_EAGAIN
+  /// while nothing is under way.
   [[nodiscard]] bool is_stuck() noexcept {
     const count time = now();
     const count last = last_try_.exchange(time, std::memory_order_relaxed);
@@ -76,10 +76,10 @@ class link_checks {
     if (time - last > interval.count()) stuck_since_.store(time, std::memory_order_relaxed);
     return time - stuck_since_.load(std::memory_order_relaxed) > longest_stuck.count();
   }
-  /// The peer can be sent to, so `is_stuck` counts from now on.
+  /// Notes that the peer can be sent to, so `is_stuck` counts from now on.
   void note_sent() noexcept { last_try_.store(0, std::memory_order_relaxed); }
 
-  /// Calls `post(kind)` for the news that the link is broken, if that is owed.
+  /// Calls `post(kind)` for the notice that the link is broken, if it is owed.
   /// Returns: 0, or -FI_EAGAIN.
   template <class Post>
   [[nodiscard]] long send_loss(Post&& post) noexcept {
@@ -110,7 +110,8 @@ class link_checks {
   std::atomic<count> due_{0};
   std::atomic<count> last_try_{0};
   std::atomic<count> stuck_since_{0};
-  std::atomic<count> loss_until_{0};  ///< 0 if the peer need not be told
+  std::atomic<count> loss_until_{0};  ///< time limit for telling the peer, or 0 if it need not be
+                                      ///< told
 };
 
 }  // namespace peerbus::detail::ofi

@@ -10,12 +10,12 @@
 
 namespace peerbus::detail::ofi {
 
-/// The reason why a connection broke, if it did.
+/// The reason why a connection broke, or none.
 ///
 /// Threads: any.
 class link_failure {
  public:
-  /// Keeps the first reason: a libfabric error number above 0, and the provider's own.
+  /// Keeps the first reason: a libfabric error number above 0, and the provider's error number.
   /// Returns: whether the connection was whole until now.
   bool set(int reason, int providers_own) noexcept {
     std::uint64_t known = 0;
@@ -27,7 +27,7 @@ class link_failure {
   // order: none in this class; the code says nothing about other memory.
   [[nodiscard]] bool is_set() const noexcept { return code_.load(std::memory_order_relaxed) != 0; }
 
-  /// Describes the reason in the words of libfabric and of the provider, to which `queue` belongs.
+  /// Returns the reason in the words of libfabric and of the provider that `queue` belongs to.
   [[nodiscard]] std::string describe(fid_cq& queue) const {
     const std::uint64_t code = code_.load(std::memory_order_relaxed);
     const auto reason = static_cast<int>(code >> 32U);

@@ -22,9 +22,9 @@
 
 namespace peerbus::detail::ofi {
 
-/// A thread's turn at sending over one link. Other threads wait for their turn meanwhile, also
-/// while this one waits for room. Over a link for bulk traffic, calls are noted and sent in slices
-/// later (`send_slice`).
+/// A thread's turn at sending over one link. Other threads wait for their turn, also while this
+/// thread waits for room. Over a link for bulk traffic, calls are noted and sent in slices later
+/// (`send_slice`).
 ///
 /// Each call returns ok, timed_out if there was no room for long, unreachable, or peer_dead.
 class link_sender {
@@ -34,7 +34,7 @@ class link_sender {
     net.note_call();
   }
 
-  /// Asks `peer`, now and then, whether the connection has lost anything.
+  /// Asks `peer` whether the connection lost anything, if a check is due.
   static void probe(network& net, rank_id peer) noexcept { net.probe(peer); }
 
   /// Posts a write of `source`, registered under `key`, to `target`.
@@ -60,7 +60,7 @@ class link_sender {
   }
 
   /// Posts writes of `pieces`, which `part.check_pieces` has accepted, to the peer's part. Pieces
-  /// that lie side by side at both ends become one request.
+  /// that are adjacent at both ends become one request.
   [[nodiscard]] errc write_run(const registered::own_part<network>& part,
                                std::span<const put_piece> pieces) noexcept {
     for (std::size_t i = 0; i < pieces.size();) {
@@ -85,8 +85,8 @@ class link_sender {
     }
     return errc::ok;
   }
-  /// Posts a write as `write_run` does, and the notice of a signal behind it. A small put travels
-  /// within the notice.
+  /// Posts a write as `write_run` does, and then the notice of a signal. A small put travels within
+  /// the notice.
   [[nodiscard]] errc put_signal(const registered::own_part<network>& part, const put_piece& piece,
                                 signal_id id, std::uint64_t value) noexcept {
     notice head;
@@ -121,7 +121,7 @@ class link_sender {
     });
   }
 
-  /// Sends the notice of a signal, with `payload`, behind everything that was put.
+  /// Sends the notice of a signal, with `payload`, after all earlier puts.
   [[nodiscard]] errc notify(const notice& head, std::span<const std::byte> payload) noexcept {
     if (is_bulk())
       return defer([&](pending_call& call) noexcept {
@@ -137,8 +137,8 @@ class link_sender {
     return submit([&]() noexcept { return link_->post(*out_, head, payload.data()); });
   }
 
-  /// Asks the peer for an acknowledgement that it can see all puts before, unless there were none
-  /// since the last acknowledgement. `number` tells which acknowledgement, for `link::has_acked`.
+  /// Asks the peer to acknowledge that it can see all earlier puts, unless there were none since
+  /// the last request. Sets `number` to that of the acknowledgement, for `link::has_acked`.
   [[nodiscard]] errc request_ack(std::uint64_t& number) noexcept {
     if (is_bulk())
       if (const errc code = send_pending(); code != errc::ok) return code;
@@ -150,7 +150,7 @@ class link_sender {
   }
 
  private:
-  /// Calls `post(begin, length)` for parts that a message can hold.
+  /// Calls `post(begin, length)` for each part of `bytes` bytes that fits into a message.
   template <class Post>
   [[nodiscard]] errc in_messages(std::size_t bytes, Post&& post) noexcept {
     const std::size_t most = net_->own().info().ep_attr->max_msg_size;
@@ -160,11 +160,11 @@ class link_sender {
     return errc::ok;
   }
 
-  /// Whether calls are sent in slices, later.
+  /// Returns whether calls are sent later, in slices.
   [[nodiscard]] bool is_bulk() const noexcept { return link_->pending().is_open(); }
 
-  /// Adds a call, which `set` fills in, behind those that are pending, and sends a slice of the
-  /// first. Waits if there is no room.
+  /// Adds a call, which `set` fills in, after the pending calls, and sends a slice of the first.
+  /// Waits if there is no room.
   template <class Set>
   [[nodiscard]] errc defer(Set&& set) noexcept {
     pending_calls& calls = link_->pending();
@@ -183,7 +183,7 @@ class link_sender {
   }
   void send() noexcept { net_->send_slice_to(*link_, *out_); }
 
-  /// Calls `post()`, which returns as libfabric's calls do, again while there is no room.
+  /// Repeats `post()`, which returns as libfabric's calls do, while there is no room.
   template <class Post>
   [[nodiscard]] errc submit(Post&& post) noexcept {
     // A rank that only sends has to take arrivals now and then too.
@@ -206,8 +206,8 @@ class link_sender {
     return net_->why_broken(*link_);
   }
 
-  /// Counts a message that is sent next. Before that, waits until the peer has taken enough of what
-  /// was sent earlier.
+  /// Waits until the peer has taken enough earlier messages, then counts a message that is sent
+  /// next.
   [[nodiscard]] errc make_room(std::size_t weight) noexcept {
     if (out_->outstanding.needs_question()) {
       const errc asked = submit([&]() noexcept { return link_->ask(*out_); });
@@ -227,8 +227,8 @@ class link_sender {
     return poll_until([&]() noexcept { return link_->requests().is_idle(); });
   }
 
-  /// Contract as `network::poll_until`. Meanwhile answers the peer: two ranks may wait for each
-  /// other's answers, and other threads cannot answer because this turn has the link.
+  /// Waits as `network::poll_until` does, and answers the peer meanwhile. Two ranks may wait for
+  /// each other's answers, and other threads cannot answer because this turn has the link.
   template <class Done>
   [[nodiscard]] errc poll_until(Done&& done) noexcept {
     return net_->poll_until(*link_, [&]() noexcept {

@@ -44,18 +44,17 @@ namespace peerbus::detail::ofi {
 /// A rank's end of the network for one class of traffic: its endpoints, a link to each rank, and
 /// its windows. Completions are also taken while the rank waits in its bootstrap, as idle work.
 ///
-/// Whoever waits for bulk traffic looks at latency traffic before each poll of bulk traffic, which
-/// moves about a slice. Whoever waits for latency traffic looks at bulk traffic when `yielding`
-/// says so.
+/// A wait for bulk traffic polls latency traffic before each poll of bulk traffic, which moves
+/// about a slice. A wait for latency traffic polls bulk traffic when `yielding` says so.
 class network final : public registered::class_pair<network> {
  public:
-  static constexpr std::string_view name = "fabric";  ///< in errors
-  /// A poll receives all that lies in sockets: waits ask for their deadline after each.
+  static constexpr std::string_view name = "fabric";  ///< the name in errors
+  /// True because a poll receives everything in sockets: waits check their deadline after each.
   static constexpr bool polls_may_last = true;
   using window_part = ofi::window_part;
 
-  /// Opens what can receive, and takes completions from then on. `latency`: null for
-  /// latency traffic; for bulk traffic that network, which outlives this one.
+  /// Opens the receiving ends, and takes completions from then on. `latency` is null for latency
+  /// traffic. For bulk traffic it is the network for latency traffic, which outlives this network.
   /// Throws: `error` out_of_memory, system; std::bad_alloc.
   network(const bootstrap& boot, provider_info info, const fabric_options& options,
           wait_thresholds waiting, network* latency)
@@ -71,10 +70,10 @@ class network final : public registered::class_pair<network> {
   network(const network&) = delete;
   network& operator=(const network&) = delete;
 
-  /// Tells the peers that this end closes, and waits until they have taken all that was sent to
-  /// them: up to a quarter of a second for peers that do not look, and up to 5 s until the provider
-  /// has sent everything. If the ranks did not connect, takes what arrives for 25 ms. A child by
-  /// fork does neither.
+  /// Tells the peers that this end closes, and waits until they have taken everything that was sent
+  /// to them. Waits up to 250 ms for peers that make no calls, and up to 5 s until the provider has
+  /// sent everything. If the ranks did not connect, takes arrivals for 25 ms. A child by fork does
+  /// neither.
   ~network() {
     drop_bulk();
     idle().remove(*this);
@@ -87,35 +86,34 @@ class network final : public registered::class_pair<network> {
     own_.close();
   }
 
-  /// All links have their endpoints from now on, so peers can be answered.
+  /// Notes that all links have their endpoints from now on, so peers can be answered.
   /// order: release, paired with the acquire of `send_what_is_due`: the endpoints are seen there.
   void note_endpoints() noexcept { has_endpoints_.store(true, std::memory_order_release); }
   void note_connected() noexcept { is_connected_ = true; }
-  /// Lets `arrival_fd` tell of bulk traffic too.
+  /// Makes `arrival_fd` report bulk traffic too.
   /// Throws: `error` system.
   void watch_bulk(const network& made) { arrivals_.add(made.own_.wake_descriptor()); }
   [[nodiscard]] const resources& own() const noexcept { return own_; }
-  /// How peers are reached; null if that is by datagrams.
+  /// Returns the connections to peers, or null if peers are reached by datagrams.
   [[nodiscard]] connections* connected() noexcept { return connections_.get(); }
   [[nodiscard]] link& to(rank_id peer) noexcept { return links_[peer.index()]; }
   [[nodiscard]] const link& to(rank_id peer) const noexcept { return links_[peer.index()]; }
   [[nodiscard]] window_table& windows() noexcept { return windows_; }
   [[nodiscard]] const window_table& windows() const noexcept { return windows_; }
 
-  /// Lets peers reach the memory of a window.
+  /// Registers the memory of a window, so that peers reach it.
   /// Throws: `error` out_of_memory, system.
   [[nodiscard]] registration register_window(std::span<std::byte> memory) const {
     return own_.make_reachable(memory, "a window");
   }
-  /// Calls `change` while no arrival is taken, so that no signal is raised but by `change`.
+  /// Calls `change` while no arrival is taken, so that only `change` raises signals.
   template <class Change>
   void exclude_arrivals(Change&& change) noexcept {
     completions_.exclude_arrivals(change);
   }
 
   ///@{
-  /// Takes what has completed, answers peers that ask for acknowledgements, and sends what is
-  /// pending.
+  /// Takes completions, answers peers that ask for acknowledgements, and sends pending calls.
   void poll() noexcept {
     if (is_bulk()) first().poll_here();
     poll_here();
@@ -128,14 +126,14 @@ class network final : public registered::class_pair<network> {
     completions_.poll_all();
     send_what_is_due();
   }
-  /// As `poll_all_arrivals`, for all classes.
+  /// Takes arrivals of all classes, as `poll_all_arrivals` does for this class.
   void poll_all_classes() noexcept {
     poll_all_arrivals();
     if (network* const other = bulk(); other != nullptr) other->poll_all_arrivals();
   }
   void advance() noexcept override { poll_all_arrivals(); }
-  /// Sleeps until something happens while the ranks connect. No longer than a rank sleeps in its
-  /// bootstrap: the state of a peer may change meanwhile.
+  /// Sleeps until something happens while the ranks connect, no longer than a rank sleeps in its
+  /// bootstrap, because the state of a peer may change meanwhile.
   void sleep_while_connecting() noexcept {
     const auto until = deadline::after(idle_work::longest_pause);
     if (connections_)
@@ -147,7 +145,7 @@ class network final : public registered::class_pair<network> {
   void note_call() noexcept {
     if (bulk() != nullptr) yielding_.note_call();
   }
-  /// Sends a slice of what is pending to `peer_link`, if there is any and there is room for it.
+  /// Sends a slice of the pending calls to `peer_link`, if there are any and there is room for it.
   void send_slice_to(link& peer_link, outgoing& out) noexcept {
     if (peer_link.pending().is_empty() || peer_link.failure().is_set() || peer_link.has_left())
       return;
@@ -157,7 +155,7 @@ class network final : public registered::class_pair<network> {
     else if (failed != -FI_EAGAIN)
       completions_.break_link(peer_link, static_cast<int>(-failed));
   }
-  /// Contract as `arm` of `transport`.
+  /// Arms `arrival_fd`. Contract as `arm` of `transport`.
   [[nodiscard]] bool arm() noexcept {
     network* const other = bulk();
     for (int polls = 0; polls < 16; ++polls) {  // More arrives meanwhile, but hardly that often.
@@ -174,18 +172,19 @@ class network final : public registered::class_pair<network> {
     arrivals_.clear();
     completions_.disarm();
   }
-  /// Readable while armed, when something arrives; -1 if the provider has no such descriptor.
+  /// Returns the descriptor that becomes readable when something arrives while armed; -1 if the
+  /// provider has none.
   [[nodiscard]] int arrival_fd() const noexcept { return arrivals_.fd(); }
   [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until) noexcept {
     return park(until, [&]() noexcept { return word.value() >= value; });
   }
-  /// Gives the core up: until something arrives, or until `until`.
+  /// Yields the core, until something arrives or until `until`.
   void pause(deadline until) noexcept {
     network* const other = first().bulk();
     if ((other != nullptr && other->has_more_to_send()) || !park(until, never)) ::sched_yield();
   }
 
-  /// Contract as `registered::poll_until`.
+  /// Polls until `done()`, and probes the peer. Contract as `registered::poll_until`.
   template <class Done>
   [[nodiscard]] errc poll_until(link& peer_link, Done&& done) noexcept {
     return registered::poll_until(*this, peer_link, [&]() noexcept {
@@ -194,17 +193,18 @@ class network final : public registered::class_pair<network> {
       return false;
     });
   }
-  /// Asks a peer for which this rank waits, now and then, whether the connection has lost anything.
+  /// Asks a peer for which this rank waits whether the connection lost anything, if a check is due.
   void probe(rank_id awaited) noexcept { completions_.probe(to(awaited)); }
   /// Breaks a link over which nothing completes.
   void give_up(link& peer_link) noexcept { completions_.break_link(peer_link, FI_ETIMEDOUT); }
-  /// Breaks a link whose provider refused a request for good with `failed`, below 0.
+  /// Breaks a link whose provider refused a request permanently with `failed`, below 0.
   void break_link(link& peer_link, long failed) noexcept {
     completions_.poll_all();  // If requests before it failed, their completions say why.
     completions_.break_link(peer_link, static_cast<int>(-failed));
   }
 
-  /// Returns why nothing can come any more from `awaited`, or from some rank if it is empty.
+  /// Returns ok, or the reason why nothing can arrive any more from `awaited`, or from some rank if
+  /// it is empty.
   [[nodiscard]] errc health(std::optional<rank_id> awaited) const noexcept {
     if (const errc found = registered::health(*this, awaited); found != errc::ok) return found;
     return awaited && awaited->index() < size() && to(*awaited).has_left()
@@ -213,9 +213,9 @@ class network final : public registered::class_pair<network> {
   }
   [[nodiscard]] bool any_broken() const noexcept { return completions_.any_broken(); }
 
-  /// Asks every peer for an acknowledgement that it has what was put to it, of any class, as
-  /// sources may lie in windows of the other class. Waits for peers that run.
-  /// Returns: whether all have it.
+  /// Waits until every running peer has acknowledged all puts of any class, because sources may lie
+  /// in windows of the other class.
+  /// Returns: whether all have acknowledged them by `until`.
   [[nodiscard]] bool settle(deadline until) noexcept {
     network* const other = first().bulk();
     while (!all_delivered(members(), first().links()) ||
@@ -230,7 +230,7 @@ class network final : public registered::class_pair<network> {
   [[nodiscard]] std::string describe_trouble() const {
     return ofi::describe_failures(own_, links());
   }
-  /// Memory kept for each peer besides windows, except what the provider keeps.
+  /// Returns the number of bytes kept for each peer besides windows, except the provider's memory.
   [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
     const std::size_t places = request_ring::places(own_.options().queue_depth);
     return sizeof(link) + places * (sizeof(request) + sizeof(notice_buffer)) +
@@ -244,8 +244,7 @@ class network final : public registered::class_pair<network> {
     send_what_is_due();
   }
 
-  /// Answers peers that ask for acknowledgements, and sends a slice to each peer for which calls
-  /// are pending.
+  /// Answers peers that ask for acknowledgements. Sends a slice to each peer with pending calls.
   void send_what_is_due() noexcept {
     // A peer that has all endpoints may ask while this rank still waits for them.
     if (has_endpoints_.load(std::memory_order_acquire)) answer_all(completions_, links());
@@ -273,8 +272,8 @@ class network final : public registered::class_pair<network> {
   [[nodiscard]] std::span<link> links() const noexcept { return {links_.get(), size()}; }
 
   /// Lets the provider hear the peers that it has accepted while the ranks connect. The provider
-  /// tcp of libfabric 1.17 never closes the socket of a peer that it has accepted and not heard;
-  /// for datagrams, it does either once in 10 ms.
+  /// tcp of libfabric 1.17 never closes the socket of a peer that it has accepted and not heard.
+  /// For datagrams, it accepts and hears only once in 10 ms.
   void finish_accepting() noexcept {
     if (!own_.opens_sockets()) return;
     const auto until = deadline::after(std::chrono::milliseconds{25});
@@ -293,7 +292,7 @@ class network final : public registered::class_pair<network> {
   bool is_connected_ = false;
   wake_set arrivals_{is_bulk() ? -1 : own_.wake_descriptor()};
   std::atomic<bool> has_sent_{false};  ///< whether the last poll of bulk traffic sent a slice
-  class yielding yielding_;            ///< for waits for latency traffic
+  class yielding yielding_;            ///< decides when waits for latency traffic poll bulk traffic
 };
 
 }  // namespace peerbus::detail::ofi

@@ -11,29 +11,30 @@ namespace peerbus::detail::ofi {
 
 enum class notice_kind : std::uint32_t {
   signal,       ///< raises a signal, after it has written the payload to the window
-  ack_request,  ///< asks for `ack` with the same value, once all notices before it were taken
+  ack_request,  ///< asks for `ack` with the same value, after all earlier notices were taken
   ack,          ///< answers `ack_request`
-  leave,        ///< as `ack_request`; then the sender's end closes
-  check,        ///< asks for `checked`; both show what of their sender was lost, by their numbers
+  leave,        ///< acts as `ack_request`; then the sender's end closes
+  check,        ///< asks for `checked`; the sequences of both show what was lost
   checked,
-  lost  ///< the sender has broken its link; taken out of turn, as notices before may be missing
+  lost  ///< says that the sender has broken its link; taken out of turn, as earlier notices may be
+        ///< missing
 };
 
 /// The start of each message between two ranks. A payload of `bytes` may follow. Host byte order;
 /// `protocol_version` and the byte order are compared when ranks connect.
 struct notice {
   static constexpr std::uint64_t protocol_version = 4;
-  /// Most bytes of a payload that is cheaper to copy than to write by a request of its own.
+  /// The largest payload, in bytes, that is cheaper to copy than to write by a separate request.
   static constexpr std::size_t most_payload = 216;
 
   std::uint32_t source = 0;    ///< the sender's rank
-  std::uint32_t sequence = 0;  ///< of the notices from the sender to this peer, from 0
+  std::uint32_t sequence = 0;  ///< number among the sender's notices to this peer, from 0
   notice_kind kind = notice_kind::signal;
   std::uint32_t window = 0;
   signal_id id{};
   std::uint32_t bytes = 0;
   std::uint64_t value = 0;
-  std::uint64_t offset = 0;  ///< where the payload belongs in the window, in bytes
+  std::uint64_t offset = 0;  ///< the payload's byte offset in the window
 };
 static_assert(sizeof(notice) == 40);
 
@@ -42,7 +43,7 @@ struct notice_buffer {
   notice head;
   std::array<std::byte, notice::most_payload> payload;
 
-  /// Bytes that are sent.
+  /// Returns the number of bytes that are sent.
   [[nodiscard]] std::size_t size() const noexcept { return sizeof head + head.bytes; }
 };
 static_assert(sizeof(notice_buffer) == 256);

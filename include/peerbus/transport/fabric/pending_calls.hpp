@@ -24,7 +24,8 @@ struct pending_call {
   remote_place place{};
   ///@}
   notice head{};
-  std::array<std::byte, notice::most_payload> payload;  ///< `head.bytes` of it are set
+  std::array<std::byte, notice::most_payload> payload;  ///< payload, of which `head.bytes` bytes
+                                                        ///< are set
 };
 
 /// The pending calls to one peer, in their order.

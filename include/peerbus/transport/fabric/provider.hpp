@@ -28,7 +28,7 @@
 
 namespace peerbus::detail::ofi {
 
-/// Returns an IPv4 or IPv6 address, without its port. Empty if it is another.
+/// Returns an IPv4 or IPv6 address as text, without its port. Empty for other addresses.
 inline std::string describe_host(std::span<const std::byte> address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   sa_family_t family = AF_UNSPEC;
@@ -40,18 +40,19 @@ inline std::string describe_host(std::span<const std::byte> address) {
     (void)::inet_ntop(family, address.data() + place, text.data(), text.size());
   return text.data();
 }
-/// Returns the IPv4 or IPv6 address of `info`, without its port. Empty if it has another.
+/// Returns the IPv4 or IPv6 address of `info` as text, without its port. Empty for other addresses.
 inline std::string describe_address(const fi_info& info) {
   const bool is_socket = info.addr_format == FI_SOCKADDR_IN || info.addr_format == FI_SOCKADDR_IN6;
   return is_socket ? describe_host({static_cast<const std::byte*>(info.src_addr), info.src_addrlen})
                    : std::string{};
 }
 
-/// Searches libfabric's providers for the one that `fabric_options` name.
+/// A search of libfabric's providers for the one that `fabric_options` name.
 class provider_search {
  public:
-  /// `on_one_host`: all ranks can reach each other over the loopback interface.
-  /// `rendezvous_address`: the address of this host over which the ranks met, or empty.
+  /// Prepares a search by `options`. `on_one_host` says that all ranks can reach each other over
+  /// the loopback interface. `rendezvous_address` is the address of this host over which the ranks
+  /// met, or empty.
   provider_search(fabric_options options, bool on_one_host,
                   traffic_class traffic = traffic_class::latency,
                   std::string rendezvous_address = {})
@@ -64,7 +65,7 @@ class provider_search {
   }
 
   /// Returns the domain to use.
-  /// Throws: `error` unsupported (no such provider; the text lists those that there are),
+  /// Throws: `error` unsupported (no such provider; the text lists the available ones),
   /// invalid_argument (no such domain), system; std::bad_alloc.
   [[nodiscard]] provider_info find() const {
     provider_info found;
@@ -104,8 +105,8 @@ class provider_search {
   static std::string_view provider_name(const fi_info& info) { return info.fabric_attr->prov_name; }
   static std::string_view domain_name(const fi_info& info) { return info.domain_attr->name; }
 
-  /// Lists what a provider, or each if `provider` is empty, offers of `kind`, for the class of
-  /// traffic if that can be said. Null if that is nothing.
+  /// Lists the domains that a provider, or every provider if `provider` is empty, offers for
+  /// `kind`, and for the class of traffic if the provider knows classes. Null if there are none.
   [[nodiscard]] provider_info list(const std::string& provider, fi_ep_type kind) const {
     provider_info found;
     // A hint, for providers that have it. The class of latency traffic stays unspecified, so that
@@ -138,7 +139,8 @@ class provider_search {
     return provider_info{found};
   }
 
-  /// Names the variables by which a user may have hidden providers or interfaces from libfabric.
+  /// Returns a text that names the variables by which a user may have hidden providers or
+  /// interfaces from libfabric.
   static std::string describe_filter() {
     std::string text;
     for (const char* name : {"FI_PROVIDER", "FI_TCP_IFACE"})
@@ -147,7 +149,7 @@ class provider_search {
     return text;
   }
 
-  /// Lists `name(info)` of each, once.
+  /// Lists `name(info)` of each element, without duplicates.
   template <class Name>
   static std::string names(const fi_info* list, Name&& name) {
     std::set<std::string_view> sorted;
@@ -166,7 +168,7 @@ class provider_search {
     return !rendezvous_address_.empty() && describe_address(info) == rendezvous_address_;
   }
 
-  /// Returns how well a domain's address fits; the first of the highest worth is taken.
+  /// Returns how well a domain's address fits. The first domain of the highest worth is used.
   [[nodiscard]] int worth(const fi_info& info) const {
     constexpr int reachable = 8;
     constexpr int ipv4 = 4;

@@ -16,10 +16,10 @@
 
 namespace peerbus::detail::ofi {
 
-/// Memory that the provider and peers reach.
+/// A registration of memory, by which the provider and peers reach it.
 struct registration {
   handle<fid_mr> region;
-  bool by_address = false;  ///< peers count from address 0, not from the start of the memory
+  bool by_address = false;  ///< whether peers use addresses, instead of offsets in the memory
 
   explicit operator bool() const noexcept { return region != nullptr; }
   [[nodiscard]] void* local_key() const noexcept { return fi_mr_desc(region.get()); }
@@ -33,8 +33,8 @@ using window_part = registered::window_part<registration>;
 using window_table = registered::window_table<window_part>;
 using remote_place = window_part::place_type;
 
-/// Makes `memory` reachable. `key` is a number that no other
-/// registration of the domain has.
+/// Makes `memory` reachable for the provider and peers. `key` must differ from that of any other
+/// registration of the domain. `what` names the memory in errors.
 /// Throws: `error` out_of_memory, system.
 inline registration register_memory(fid_domain& domain, fid_ep& endpoint, const fi_info& info,
                                     std::span<std::byte> memory, std::uint64_t key,

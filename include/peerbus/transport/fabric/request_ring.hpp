@@ -15,8 +15,8 @@ class link;
 
 /// A request that the provider holds. Its completion carries the address of `context`.
 struct request {
-  fi_context2 context{};  ///< the provider's, while the request is in flight
-  link* owner = nullptr;  ///< null for a receive
+  fi_context2 context{};  ///< memory of the provider while the request is in flight
+  link* owner = nullptr;  ///< the link of the request; null for a receive
   std::uint32_t place = 0;
   bool done = false;
 
@@ -26,8 +26,8 @@ struct request {
 };
 static_assert(std::is_standard_layout_v<request>);  // So `context` lies at the request's address.
 
-/// The requests to one peer that may be in flight. They may complete in any order; each is counted
-/// as complete once all before it are too.
+/// The requests to one peer that may be in flight. They may complete in any order. A request counts
+/// as complete once it and all earlier requests are complete.
 ///
 /// Threads: `next` and `note_posted` from one at a time, `complete` from one at a time.
 class request_ring {
@@ -40,13 +40,14 @@ class request_ring {
       requests_[i].place = i;
     }
   }
-  /// A power of two, so that counts may wrap around.
+  /// Returns the number of places for `depth` requests: a power of two, so that counts may wrap
+  /// around.
   [[nodiscard]] static constexpr std::uint32_t places(std::uint32_t depth) noexcept {
     return std::bit_ceil(depth);
   }
 
   [[nodiscard]] bool has_room() const noexcept { return count_.in_flight() < depth_; }
-  /// The request to post next. Only if there is room.
+  /// Returns the request to post next. There must be room.
   [[nodiscard]] request& next() noexcept { return at(count_.posted()); }
   void note_posted() noexcept { count_.note_posted(1); }
 

@@ -40,7 +40,8 @@ handle<Object> open(std::string_view what, Open&& open_object) {
   return handle<Object>{made};
 }
 
-/// Names the range of ports to which a user has restricted the tcp provider, if there is one.
+/// Returns a text that names the range of ports to which a user has restricted the tcp provider.
+/// Empty if there is none.
 inline std::string describe_ports() {
   const char* const low = std::getenv("FI_TCP_PORT_LOW_RANGE");
   const char* const high = std::getenv("FI_TCP_PORT_HIGH_RANGE");
@@ -50,13 +51,13 @@ inline std::string describe_ports() {
                 ", must have more ports than there are ranks on this host)");
 }
 
-/// The objects that a rank opens at its provider before it knows any peer: what it receives by, an
-/// endpoint for datagrams or the receives that all its connections share, with one completion
-/// queue, and registered memory for notices.
+/// The objects that a rank opens at its provider before it knows any peer. These are a receiver,
+/// one completion queue, and registered memory for notices. The receiver is an endpoint for
+/// datagrams, or the receives that all connections share.
 class resources {
  public:
-  /// `latency`: the resources for latency traffic, which outlive these for bulk traffic. Null if
-  /// these are for latency traffic themselves.
+  /// Opens the objects. `latency` is null for latency traffic. For bulk traffic it is the resources
+  /// for latency traffic, which outlive these.
   /// Throws: `error` out_of_memory, system; std::bad_alloc.
   resources(provider_info info, const fabric_options& options, std::size_t rank_count,
             const resources* latency)
@@ -98,8 +99,8 @@ class resources {
     receive_requests_ = std::make_unique<request[]>(receives_);
   }
 
-  /// Closes what receives: the provider gives up all requests and their memory. After all
-  /// connections are closed.
+  /// Closes the receiver, so that the provider gives up all requests and their memory. All
+  /// connections must be closed before.
   void close() noexcept { receiver_.reset(); }
 
   [[nodiscard]] fi_info& info() const noexcept { return *info_; }
@@ -108,47 +109,46 @@ class resources {
   [[nodiscard]] fid_fabric& fabric() const noexcept { return *fabric_; }
   [[nodiscard]] fid_domain& domain() const noexcept { return *domain_; }
   [[nodiscard]] fid_cq& queue() const noexcept { return *queue_; }
-  /// Where receives are posted.
+  /// Returns the endpoint or context where receives are posted.
   [[nodiscard]] fid_ep& receiver() const noexcept { return *receiver_; }
-  /// Of datagrams.
+  /// Returns the address vector for datagrams.
   [[nodiscard]] fid_av& addresses() const noexcept { return *addresses_; }
-  /// The most bytes of a message that the provider copies before the call returns.
+  /// Returns the largest size of a message that the provider copies before the call returns.
   [[nodiscard]] std::size_t inject_bytes() const noexcept { return inject_bytes_; }
-  /// Returns whether peers are reached by connections, and not by datagrams. A signal may follow
-  /// its puts over a connection at once: that they arrive in order is promised, and what a broken
-  /// connection has lost is not followed by anything.
+  /// Returns whether peers are reached by connections instead of datagrams. Over a connection, a
+  /// signal may follow its puts at once, because they arrive in order, and nothing follows a loss.
   [[nodiscard]] bool connects() const noexcept { return info_->ep_attr->type == FI_EP_MSG; }
   /// Returns whether the provider opens a descriptor for each peer.
   [[nodiscard]] bool opens_sockets() const noexcept {
     return std::string_view{info_->fabric_attr->prov_name}.starts_with("tcp");
   }
-  /// "tcp, domain eth0, 10.0.0.1".
+  /// Returns a text such as "tcp, domain eth0, 10.0.0.1".
   [[nodiscard]] std::string describe() const {
     const std::string address = describe_address(*info_);
     return concat(info_->fabric_attr->prov_name, ", domain ", info_->domain_attr->name,
                   address.empty() ? "" : ", ", address);
   }
 
-  /// A descriptor that becomes readable when there is something to take; -1 if the provider has
+  /// Returns a descriptor that becomes readable when there are completions; -1 if the provider has
   /// none.
   [[nodiscard]] int wake_descriptor() const noexcept { return wake_descriptor_; }
 
-  /// The buffers of receives, and the local key of all notices.
+  /// Returns the buffers of receives.
   [[nodiscard]] std::span<notice_buffer> receive_buffers() const noexcept {
     return {notices(), receives_};
   }
-  /// The requests of these receives.
+  /// Returns the requests of receives.
   [[nodiscard]] std::span<request> receive_requests() const noexcept {
     return {receive_requests_.get(), receives_};
   }
-  /// Where a notice lies that request number `place` to `peer` sends.
+  /// Returns the buffer of the notice that request number `place` to `peer` sends.
   [[nodiscard]] notice_buffer& sent_notice(rank_id peer, std::uint32_t place) const noexcept {
     const std::size_t before = peer.index() * request_ring::places(options_.queue_depth);
     return notices()[receives_ + before + place];
   }
   [[nodiscard]] void* notice_key() const noexcept { return registration_.local_key(); }
 
-  /// Registers memory.
+  /// Registers `memory`, called `what` in errors.
   /// Throws: `error` out_of_memory, system.
   [[nodiscard]] registration make_reachable(std::span<std::byte> memory,
                                             std::string_view what) const {
@@ -218,14 +218,14 @@ class resources {
   std::size_t receives_;
   std::size_t inject_bytes_;
   int wake_descriptor_ = -1;
-  /// The next number for a registration, of all that share the domain.
+  /// The key of the next registration, shared by all resources of the domain.
   std::shared_ptr<std::atomic<std::uint64_t>> keys_ =
       std::make_shared<std::atomic<std::uint64_t>>(1);
   mapping memory_;
   std::unique_ptr<request[]> receive_requests_;
   handle<fid_fabric> own_fabric_;
   handle<fid_domain> own_domain_;
-  fid_fabric* fabric_ = nullptr;  ///< the own one, or that of latency traffic
+  fid_fabric* fabric_ = nullptr;  ///< this object's fabric, or that of latency traffic
   fid_domain* domain_ = nullptr;
   handle<fid_cq> queue_;
   handle<fid_av> addresses_;

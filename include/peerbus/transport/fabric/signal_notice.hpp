@@ -10,7 +10,7 @@
 namespace peerbus::detail::ofi {
 
 /// Acts on the notice of a signal: writes its payload, then raises the signal. Does nothing if the
-/// window is not there any more, or lacks the signal or the place.
+/// window was released, or lacks the signal or the place.
 inline void raise_signal(const window_table& windows, const notice_buffer& arrival) noexcept {
   const notice& head = arrival.head;
   const window_part* const part = windows.find(head.window);

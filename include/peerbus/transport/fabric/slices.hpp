@@ -18,12 +18,12 @@
 
 namespace peerbus::detail::ofi {
 
-/// Returns the flags of a write: by datagrams, only its completion shows that the peer can see it.
+/// Returns the flags of a write. By datagrams, only its completion shows that the peer can see it.
 [[nodiscard]] inline std::uint64_t write_flags(const resources& own) noexcept {
   return own.connects() ? FI_COMPLETION : FI_COMPLETION | FI_DELIVERY_COMPLETE;
 }
 
-/// Posts a write, once.
+/// Posts a write.
 /// Returns: 0, or libfabric's error; -FI_EAGAIN if there is no room yet.
 [[nodiscard]] inline long post_write(const resources& own, link& peer_link, const std::byte* source,
                                      std::size_t length, void* key,
@@ -38,7 +38,7 @@ namespace peerbus::detail::ofi {
   return failed;
 }
 
-/// Posts a read, once.
+/// Posts a read.
 /// Returns: as `post_write`.
 [[nodiscard]] inline long post_read(link& peer_link, std::byte* target, std::size_t length,
                                     void* key, const remote_place& source) noexcept {
@@ -50,8 +50,8 @@ namespace peerbus::detail::ofi {
   return failed;
 }
 
-/// Posts the next slice of the pending calls of a link, which has some, if the peer has taken
-/// enough of what was sent before and the provider takes it now.
+/// Posts the next slice of the pending calls of a link, if the peer has taken enough earlier
+/// messages and the provider takes the slice now. There must be pending calls.
 /// Returns: 0, or libfabric's error; -FI_EAGAIN if it has to wait.
 [[nodiscard]] inline long send_slice(const resources& own, link& peer_link,
                                      outgoing& out) noexcept {

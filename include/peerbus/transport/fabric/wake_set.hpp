@@ -12,11 +12,11 @@
 
 namespace peerbus::detail::ofi {
 
-/// A descriptor that is readable when one of several others is. More can be added to it while
-/// threads sleep on it, so that it stays the same when a class of traffic is added.
+/// A descriptor that is readable when one of several descriptors is. More descriptors can be added
+/// while threads sleep on it, so that it stays the same when a class of traffic is added.
 class wake_set {
  public:
-  /// Watches `fd`. If that is -1, `fd()` stays -1.
+  /// Watches `fd`. If `fd` is -1, `fd()` stays -1.
   /// Throws: `error` system.
   explicit wake_set(int fd) {
     if (fd < 0) return;
@@ -25,7 +25,7 @@ class wake_set {
     watch(fd);
   }
 
-  /// Watches `fd` too, unless one of the two is none.
+  /// Watches `fd` too, unless it or `fd()` is -1.
   /// Throws: `error` system.
   void add(int fd) {
     if (!all_ || fd < 0) return;
@@ -36,7 +36,8 @@ class wake_set {
   }
   [[nodiscard]] int fd() const noexcept { return all_.get(); }
 
-  /// Makes `fd()` readable until `clear()`, if a second descriptor was added. One thread at a time.
+  /// Makes `fd()` readable until `clear()`, if a second descriptor was added. Only one thread at a
+  /// time may call it.
   void wake() noexcept { is_woken_ = wakeup_ && ::eventfd_write(wakeup_.get(), 1) == 0; }
   void clear() noexcept {
     eventfd_t count = 0;

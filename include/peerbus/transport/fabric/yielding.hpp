@@ -9,18 +9,19 @@
 
 namespace peerbus::detail::ofi {
 
-/// Decides when a thread that waits for latency traffic looks at bulk traffic: if there was no
-/// latency traffic for `yield_after`, or if there was always some for `starve_after`.
+/// Decides when a thread that waits for latency traffic polls bulk traffic: if there was no latency
+/// traffic for `yield_after`, or if there was latency traffic all the time for `starve_after`.
 ///
-/// Threads: any. order: relaxed throughout; the numbers guard no memory. Threads that change them
-/// at once look at bulk traffic a little earlier or later.
+/// Threads: any.
+/// order: relaxed throughout; the numbers guard no memory. Threads that change them at once poll
+/// bulk traffic a little earlier or later.
 class yielding {
  public:
   /// Notes that this rank is about to send latency traffic.
   void note_call() noexcept {
     calls_.store(calls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
-  /// Returns whether to look at bulk traffic now. `taken` counts the completions of latency
+  /// Returns whether to poll bulk traffic now. `taken` is the number of completions of latency
   /// traffic.
   [[nodiscard]] bool bulk_is_due(std::uint32_t taken) noexcept {
     const count now = clock::now().time_since_epoch().count();
@@ -46,8 +47,9 @@ class yielding {
 
   std::atomic<std::uint32_t> calls_{0};
   std::atomic<std::uint32_t> busy_{0};  ///< calls and completions, as the last poll found them
-  std::atomic<count> busy_at_{0};       ///< when a poll last found more of them
-  std::atomic<count> polled_at_{0};     ///< when bulk traffic was last polled, or all the time
+  std::atomic<count> busy_at_{0};       ///< time when a poll last found more of them
+  std::atomic<count> polled_at_{0};     ///< time when bulk traffic was last polled, or was polled
+                                        ///< all the time
 };
 
 }  // namespace peerbus::detail::ofi

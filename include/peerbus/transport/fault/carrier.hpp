@@ -25,7 +25,7 @@
 namespace peerbus::detail {
 
 /// Passes the requests of a rank on to a transport `T`, as a `fault_plan` says. Held requests also
-/// go on while the rank waits in its bootstrap, and when a window or the carrier ends.
+/// proceed while the rank waits in its bootstrap, and when a window or the carrier ends.
 /// Threads: any.
 template <transport T>
 class fault_carrier final : public idle_work::task {
@@ -49,13 +49,13 @@ class fault_carrier final : public idle_work::task {
 
   [[nodiscard]] T& inner() noexcept { return inner_; }
 
-  /// Knows `made` from now on, so that its memory is accepted as a source or target.
+  /// Registers the window `made`, so that its memory is accepted as a source or target.
   void remember(const window& made) {
     const std::lock_guard turn{turn_};
     parts_.push_back(inner_.local(made));
   }
-  /// Passes everything on before `gone` ends, because it may be the window of any held call or the
-  /// memory of its source.
+  /// Passes all held calls on before `gone` ends, because it may be the window of any held call or
+  /// the memory of its source.
   void forget(const window& gone) noexcept {
     advance();
     const std::lock_guard turn{turn_};
@@ -67,7 +67,7 @@ class fault_carrier final : public idle_work::task {
   }
 
   /// Begins a put, get or signal whose arguments are in range, and passes it on or holds it.
-  /// `local` is the memory of this rank that it uses.
+  /// `local` is this rank's memory that the request uses.
   [[nodiscard]] errc request(call made, std::span<const std::byte> local) noexcept {
     const std::lock_guard turn{turn_};
     if (!is_accepted(local)) return errc::invalid_argument;
@@ -80,33 +80,34 @@ class fault_carrier final : public idle_work::task {
     held_.look([this](const call& each) noexcept { issue(each); });
     return plan_.state_of(made.peer);
   }
-  /// Begins a request that is done at once, if ok is returned.
+  /// Begins a request that is never held. If it returns ok, the caller carries the request out at
+  /// once.
   [[nodiscard]] errc begin_now(rank_id peer) noexcept {
     const std::lock_guard turn{turn_};
     return begin(peer);
   }
 
-  /// The state of the faults as a wait has to know it before it looks at its signal.
+  /// The state of the faults that a wait needs before it looks at its signal.
   struct outlook {
-    errc health;      ///< ok, or why nothing can come
-    bool is_dropped;  ///< the rank is lost
-    bool is_idle;     ///< nothing is held
+    errc health;      ///< ok, or the reason why nothing can arrive
+    bool is_dropped;  ///< whether the rank is lost
+    bool is_idle;     ///< whether no call is held
   };
-  /// Passes the calls that are due on.
+  /// Passes the due calls on. Returns the state of the faults.
   outlook look(std::optional<rank_id> awaited) noexcept {
     const std::lock_guard turn{turn_};
     held_.look([this](const call& each) noexcept { issue(each); });
     return {plan_.health(awaited), plan_.is_dropped(), held_.is_empty()};
   }
-  /// Passes all calls to `peer` on, or those to all peers.
-  /// Returns: ok, or why calls are in vain.
+  /// Passes all held calls to `peer` on, or to all peers if `peer` is empty.
+  /// Returns: ok, or the error that calls to `peer`, or to some rank if it is empty, return.
   [[nodiscard]] errc release(std::optional<rank_id> peer) noexcept {
     const std::lock_guard turn{turn_};
     held_.release_if([peer](const call& each) { return !peer || each.peer == *peer; },
                      [this](const call& each) noexcept { issue(each); });
     return plan_.health(peer);
   }
-  /// Passes all calls on.
+  /// Passes all held calls on.
   void advance() noexcept override { static_cast<void>(release(std::nullopt)); }
 
   [[nodiscard]] fault_counts counts() const noexcept {
@@ -122,7 +123,8 @@ class fault_carrier final : public idle_work::task {
   }
 
  private:
-  /// As `begin` of the plan. What is held for a peer whose connection breaks is lost.
+  /// Begins a request by `fault_plan::begin`. Held calls to a peer whose connection breaks are
+  /// lost.
   errc begin(rank_id peer) noexcept {
     const errc code = plan_.begin(peer);
     if (code != errc::ok)

@@ -13,14 +13,14 @@
 
 namespace peerbus::detail {
 
-/// A call of a rank that has returned and is not done yet.
+/// A call of a rank that has returned and is not carried out yet.
 template <class Window>
 struct held_call {
-  /// The call, which says what members count besides `peer` and `memory`.
+  /// The kind of the call, which determines the members in use besides `peer` and `memory`.
   enum class kind : std::uint8_t {
-    put,    ///< `offset`, `source`
-    get,    ///< `offset`, `target`
-    signal  ///< `id`, `value`
+    put,    ///< uses `offset` and `source`
+    get,    ///< uses `offset` and `target`
+    signal  ///< uses `id` and `value`
   };
 
   kind what{};
@@ -31,15 +31,15 @@ struct held_call {
   std::span<std::byte> target{};
   signal_id id{};
   std::uint64_t value = 0;
-  std::uint64_t due = 0;  ///< the look with which the call is done at the latest
+  std::uint64_t due = 0;  ///< the number of the latest look at which the call is carried out
 };
 
-/// Calls in the order in which they are to be done, as far as they are done together. Each is due
-/// at some look. A signal is due no sooner than the calls to its peer before it, and what follows a
-/// signal to the same peer is due no sooner than that signal. So calls that are done when they are
-/// due keep the order that the contract promises.
+/// Held calls, in the order in which calls of one look are carried out. Each is due at some look. A
+/// signal is due no sooner than the earlier calls to its peer. A call after a signal to the same
+/// peer is due no sooner than that signal. So calls that are carried out when they are due keep the
+/// order that the contract promises.
 ///
-/// Cost: each function goes through all calls. None allocates after the constructor.
+/// Cost: each function visits all calls. None allocates after the constructor.
 template <class Window>
 class held_calls {
  public:
@@ -50,9 +50,9 @@ class held_calls {
   [[nodiscard]] bool is_empty() const noexcept { return calls_.empty(); }
   [[nodiscard]] bool is_full() const noexcept { return calls_.size() == calls_.capacity(); }
 
-  /// Adds a call, due after `delay` further looks. If `place` is given, it decides which of the
-  /// earlier calls the new one precedes. There must be room.
-  /// Returns: whether the call precedes an earlier one.
+  /// Adds a call, due after `delay` further looks. If `place` is given, it decides which earlier
+  /// calls the new call precedes. There must be room.
+  /// Returns: whether the call precedes an earlier call.
   bool add(call added, std::uint64_t delay, std::optional<std::uint64_t> place) noexcept {
     added.due = looks_ + delay;
     std::size_t earliest = 0;
@@ -70,7 +70,7 @@ class held_calls {
     return precedes;
   }
 
-  /// Takes out the calls for which `leaves(call)`, and passes each to `issue(call)`.
+  /// Removes the calls for which `leaves(call)` is true, and passes each to `issue(call)`.
   template <class Leaves, class Issue>
   void release_if(Leaves&& leaves, Issue&& issue) noexcept {
     std::size_t kept = 0;
@@ -81,7 +81,7 @@ class held_calls {
         calls_[kept++] = calls_[i];
     calls_.resize(kept);
   }
-  /// Counts a look, and releases the calls that are due.
+  /// Counts a look, and passes each due call to `issue(call)`.
   template <class Issue>
   void look(Issue&& issue) noexcept {
     release_if([this](const call& each) { return each.due <= looks_; }, issue);

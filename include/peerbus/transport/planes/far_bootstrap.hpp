@@ -15,19 +15,19 @@
 
 namespace peerbus::detail {
 
-/// The bootstrap of the far plane: that of all ranks, under another object. Until `finish`, a rank
-/// whose far plane cannot be made takes part in the next allgather of the other ranks, whichever it
-/// is, and tells them the reason. So no rank waits for a rank that has given up.
+/// The bootstrap of the far plane: the bootstrap of all ranks as a separate object. Until `finish`,
+/// a rank whose far plane cannot be made takes part in the next allgather of the other ranks, for
+/// any purpose, and tells them the reason. So no rank waits for a rank that has given up.
 class far_bootstrap final : public bootstrap {
  public:
   /// Makes the bootstrap over `whole`, which outlives it. Does not communicate.
   explicit far_bootstrap(bootstrap& whole);
 
-  /// Collective: returns if no rank has an `objection`, the error for which its far plane cannot
-  /// be.
+  /// Ends the making of the far plane. Collective. `objection` is the error for which this rank has
+  /// no far plane. Returns if no rank has an objection.
   /// Cost: one allgather, unless the ranks know of an objection already.
-  /// Throws, on all ranks: `agreed_error` with the rank's own objection, or else with that of the
-  /// lowest rank that has one; or as `bootstrap::allgather`.
+  /// Throws, on all ranks: `agreed_error` with the rank's own objection, or otherwise with the
+  /// objection of the lowest rank that has one; or as `bootstrap::allgather`.
   void finish(const std::optional<error>& objection, deadline until);
 
   [[nodiscard]] bool passes_descriptors() const noexcept override {
@@ -39,7 +39,8 @@ class far_bootstrap final : public bootstrap {
                                                                    std::string_view doing) override;
 
  private:
-  /// An allgather that also compares `doing`, as all of them are the same call to `whole_`.
+  /// Carries out an allgather that also compares `doing`, because all allgathers are the same call
+  /// to `whole_`.
   [[nodiscard]] std::vector<contribution> gather(contribution own_part,
                                                  const std::optional<error>& objection,
                                                  deadline until, std::string_view doing);
@@ -48,7 +49,7 @@ class far_bootstrap final : public bootstrap {
 
   bootstrap* whole_;
   bool is_finished_ = false;
-  std::optional<agreed_error> end_;  ///< the objection that all ranks know of
+  std::optional<agreed_error> end_;  ///< the objection that all ranks know
 };
 
 }  // namespace peerbus::detail

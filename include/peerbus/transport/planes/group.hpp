@@ -21,12 +21,12 @@ namespace peerbus::detail {
 /// The ranks that are near the caller, and the bootstrap among them.
 class plane_group {
  public:
-  /// Collective.
+  /// Finds the near ranks, and makes the bootstrap among them. Collective.
   /// Cost: one allgather, and one subgroup unless all ranks are near each other and `boot` passes
   /// descriptors.
   /// Throws, on all ranks: `agreed_error` mismatch if some ranks name their group and others do
-  /// not, or as `bootstrap::subgroup`; but a near rank that dies meanwhile is an error of `boot()`,
-  /// for `agree_on_near`, as the other ranks do not notice it here.
+  /// not, or as `bootstrap::subgroup`. But if a near rank dies meanwhile, `boot()` throws, and
+  /// `agree_on_near` tells the other ranks, which do not notice the death here.
   plane_group(bootstrap& boot, const planes_options& options, deadline until);
 
   /// Returns the near ranks in ascending order, the caller included.
@@ -34,25 +34,26 @@ class plane_group {
   /// Returns whether all ranks are near each other. The same on all ranks.
   [[nodiscard]] bool is_everyone() const noexcept { return members_.size() == numbers_.size(); }
   /// Returns the bootstrap of the near ranks.
-  /// Throws: `error` peer_dead if they did not meet.
+  /// Throws: `error` peer_dead if the near ranks did not meet.
   [[nodiscard]] bootstrap& boot() const {
     if (unmet_) throw error{*unmet_};
     return subgroup_ == nullptr ? *boot_ : *subgroup_;
   }
   /// Returns the number of ranks, near and far.
   [[nodiscard]] std::size_t all() const noexcept { return numbers_.size(); }
-  /// Returns whether `peer`, a rank of all, is near.
+  /// Returns whether `peer`, an existing rank, is near.
   [[nodiscard]] bool is_near(rank_id peer) const noexcept { return numbers_[peer.index()] != none; }
   /// Returns the number of `peer`, a near rank, among the near ranks.
   [[nodiscard]] rank_id number_of(rank_id peer) const noexcept {
     return rank_id{std::size_t{numbers_[peer.index()]}};
   }
-  /// Collective over all ranks: returns if no rank has an `objection`, the error for which its near
-  /// plane cannot be. An objection ends the bootstrap of the near ranks, so that none of them waits
-  /// in it for a rank that has given up.
+  /// Agrees with all ranks whether near planes exist. Collective over all ranks. `objection` is the
+  /// error for which this rank has no near plane. It ends the bootstrap of the near ranks, so that
+  /// none of them waits in it for a rank that has given up. Returns if no rank has an objection.
   /// Cost: one allgather.
-  /// Throws, on all ranks: `agreed_error` with the objection of the lowest rank that did not only
-  /// find the bootstrap ended, with the group's name and ranks; or as `bootstrap::allgather`.
+  /// Throws, on all ranks: `agreed_error` with the objection of the lowest rank whose objection is
+  /// not only that the bootstrap ended, with the group's name and ranks; or as
+  /// `bootstrap::allgather`.
   void agree_on_near(const std::optional<error>& objection, deadline until);
 
  private:
@@ -64,9 +65,9 @@ class plane_group {
   bootstrap* boot_;
   std::string name_;
   std::vector<rank_id> members_;
-  std::vector<std::uint32_t> numbers_;  ///< by rank: its number among the members, or `none`
+  std::vector<std::uint32_t> numbers_;  ///< each rank's number among the members, or `none`
   std::unique_ptr<bootstrap> subgroup_;
-  std::optional<error> unmet_;  ///< why the near ranks did not meet
+  std::optional<error> unmet_;  ///< the reason why the near ranks did not meet
 };
 
 }  // namespace peerbus::detail

@@ -30,19 +30,19 @@
 
 namespace peerbus::detail {
 
-/// The two planes of a rank: how they are made, how windows of both are, and how one thread sleeps
-/// for both.
+/// The two planes of a rank. Makes the planes and windows of both, and lets one thread sleep for
+/// both.
 template <near_transport Near, adopting_transport Far>
 class plane_pair {
  public:
   static constexpr bool near_tells = refinements_of<Near>().arrival_events;
   static constexpr bool far_tells = refinements_of<Far>().arrival_events;
-  /// Whether a rank can sleep on a descriptor, and so has a wakeup.
+  /// True if a rank can sleep on a descriptor, and so has a wakeup.
   static constexpr bool has_wakeups = near_tells || far_tells;
 
   using window = planes_window<Near, Far>;
 
-  /// Collective. Contract as the constructor of `planes`.
+  /// Makes both planes. Collective. Contract as the constructor of `planes`.
   template <class MakeNear, class MakeFar>
   plane_pair(bootstrap& boot, const planes_options& options, MakeNear& make_near, MakeFar& make_far)
       : boot_{&boot},
@@ -74,15 +74,16 @@ class plane_pair {
   [[nodiscard]] const plane_group& group() const noexcept { return *group_; }
   [[nodiscard]] Near& near() noexcept { return *near_; }
   [[nodiscard]] const Near& near() const noexcept { return *near_; }
-  /// Returns nullptr if all ranks are near each other.
+  /// Returns the far plane, or nullptr if all ranks are near each other.
   [[nodiscard]] Far* far() noexcept { return far_ ? &*far_ : nullptr; }
   [[nodiscard]] const Far* far() const noexcept { return far_ ? &*far_ : nullptr; }
-  /// Returns the bytes of this rank's windows that the far plane has.
+  /// Returns the number of bytes in this rank's windows that the far plane keeps.
   [[nodiscard]] std::size_t adopted_bytes() const noexcept {
     return adopted_->load(std::memory_order_relaxed);  // order: none; a number for people.
   }
 
-  /// Makes a window: `make_near()` makes that of the near plane. Collective.
+  /// Makes a window. `make_near()` makes the window of the near plane. Collective.
+  /// Throws: as `on_all_ranks`, and as `adopt_window` of `Far`.
   template <class MakeNear>
   [[nodiscard]] window make(MakeNear&& make_near, traffic_class traffic, deadline until) {
     window made = on_all_ranks(*boot_, "window of planes", until,
@@ -92,8 +93,8 @@ class plane_pair {
     return made;
   }
 
-  /// Returns the near plane's memory of the near rank `number`, or nullptr if that plane reaches it
-  /// by requests.
+  /// Returns the memory of the near rank `number`, or nullptr if the near plane reaches it by
+  /// requests.
   [[nodiscard]] std::byte* near_memory(const typename Near::window& memory,
                                        rank_id number) const noexcept {
     if constexpr (direct_transport<Near>)
@@ -103,8 +104,8 @@ class plane_pair {
                                     : near_->find_peer_memory(memory, number);
   }
 
-  /// Calls `by_near(number)` or `by_far()`, whichever plane reaches `peer`, and counts what is
-  /// accepted.
+  /// Calls `by_near(number)` or `by_far()`, depending on the plane that reaches `peer`. Counts the
+  /// traffic if the call returns ok. Returns out_of_range if `peer` does not exist.
   template <class ByNear, class ByFar>
   [[nodiscard]] errc by_plane(rank_id peer, std::size_t bytes, std::size_t messages,
                               ByNear&& by_near, ByFar&& by_far) noexcept {
@@ -118,13 +119,15 @@ class plane_pair {
   [[nodiscard]] pair_traffic& traffic() noexcept { return *traffic_; }
   [[nodiscard]] const pair_traffic& traffic() const noexcept { return *traffic_; }
 
-  /// Wakes the near rank `number` if it sleeps until signal `id` is raised, which has been done.
+  /// Wakes the near rank `number` if it sleeps until signal `id` is raised. The caller has raised
+  /// it.
   void wake(rank_id number, const window& memory, signal_id id) noexcept {
     if constexpr (has_wakeups) wakeups_->wake(number, wakeups::key_of(memory.number(), id));
   }
 
   ///@{
-  /// Requirement 20, for the signal `key` of near ranks and for all arrivals.
+  /// Implements the calls of requirement 20. `arm` covers only the signal `key` of near ranks, and
+  /// all arrivals of planes with descriptors.
   [[nodiscard]] int arrival_fd() const noexcept {
     if constexpr (has_wakeups) return wakeups_->fd();
     return -1;
@@ -159,7 +162,7 @@ class plane_pair {
   ///@}
 
   ///@{
-  /// `value` and `wait` of `transport`.
+  /// Implements `value` and `wait` of `transport`.
   [[nodiscard]] std::uint64_t poll(const window& memory, signal_id id) const noexcept {
     // A plane of loads and stores alone need not be asked. The word is the same in all.
     if constexpr (!direct_transport<Near>) static_cast<void>(near_->value(memory.near(), id));
@@ -190,10 +193,11 @@ class plane_pair {
 
  private:
   static constexpr std::string_view a_plane = "a plane";
-  /// Whether the near plane needs polls, and cannot say when.
+  /// True if the near plane needs polls, and cannot say when.
   static constexpr bool near_is_mute = !near_tells && !direct_transport<Near>;
 
-  /// Looks after the peers of a wait that sleeps, for which there is a far plane.
+  /// Looks after the peers of a wait, if there is a far plane. Returns the code with which the wait
+  /// ends early, or ok.
   [[nodiscard]] errc check_health(const window& memory, signal_id id, std::uint64_t value,
                                   std::optional<rank_id> awaited) noexcept {
     // A wait that is out of time helps a plane on, and looks after its peers.
@@ -206,12 +210,12 @@ class plane_pair {
       if (found == errc::ok) found = end_of(far_->wait(memory.far(), id, value, past, awaited));
     return found;
   }
-  /// Returns the code with which a wait ends early: ok if it ran out of time.
+  /// Returns the code with which a wait ends early, or ok if it only ran out of time.
   [[nodiscard]] static errc end_of(errc code) noexcept {
     return code == errc::timed_out ? errc::ok : code;
   }
-  /// Returns the number of `awaited` among the near ranks, or the caller's if it is none of them or
-  /// empty: a near rank that left matters to a wait for it alone.
+  /// Returns the number of `awaited` among the near ranks, or the caller's number if `awaited` is
+  /// far or empty. A near rank that left matters only to a wait for that rank.
   [[nodiscard]] rank_id number_of_near(std::optional<rank_id> awaited) const noexcept {
     return awaited && awaited->index() < group_->all() && group_->is_near(*awaited)
                ? group_->number_of(*awaited)
@@ -226,7 +230,8 @@ class plane_pair {
     wakeups_ = std::make_unique<wakeups>(group_->boot(), std::move(lines), until);
     if constexpr (near_tells) watch(near_->arrival_fd());
   }
-  /// Wakes this rank by `fd` as well, unless the plane cannot wake it: that one then never arms.
+  /// Lets `fd` wake this rank as well. If `fd` is negative, the plane cannot wake it, and its `arm`
+  /// returns false.
   void watch(int fd) {
     if (fd >= 0) wakeups_->watch(fd);
   }
@@ -254,7 +259,7 @@ class plane_pair {
   std::unique_ptr<wakeups> wakeups_;
   std::unique_ptr<far_bootstrap> far_boot_;
   std::optional<Far> far_;
-  std::uint32_t windows_ = 0;  ///< made so far, the same number on all ranks
+  std::uint32_t windows_ = 0;  ///< number of windows made so far, the same on all ranks
 };
 
 }  // namespace peerbus::detail

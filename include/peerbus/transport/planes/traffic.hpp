@@ -9,22 +9,23 @@
 
 namespace peerbus {
 
-/// The traffic of a rank over one plane, since the transport was made. Counts the calls of the
-/// transport that were accepted: a put, a get, a signal and an atomic are one message each, and so
-/// is a put with its signal.
+/// The traffic of a rank over one plane since the transport was made. Counts the accepted calls of
+/// the transport: a put, a get, a signal and an atomic are one message each, and so is a put with
+/// its signal.
 struct plane_traffic {
-  std::uint64_t bytes = 0;     ///< put and got; a signal or an atomic adds none
-  std::uint64_t messages = 0;  ///< requests
+  std::uint64_t bytes = 0;     ///< bytes of puts and gets; a signal or an atomic adds none
+  std::uint64_t messages = 0;  ///< number of requests
 };
 
 namespace detail {
 
 /// Counts the traffic of one plane.
+/// Cost: up to two atomic additions for each call, on a cache line that only threads of this rank
+/// use.
 /// Threads: any.
-/// Cost: two atomic additions for each message, on a cache line that only threads of this rank use.
 class alignas(cache_line_bytes) traffic_counter {
  public:
-  /// Adds `messages` with `bytes` in all.
+  /// Adds `messages` messages with `bytes` bytes in all.
   void add(std::size_t bytes, std::size_t messages = 1) noexcept {
     // order: relaxed; the numbers guard no other data.
     if (bytes != 0) bytes_.fetch_add(bytes, std::memory_order_relaxed);

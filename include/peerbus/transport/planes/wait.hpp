@@ -14,16 +14,18 @@ namespace peerbus::detail {
 
 /// The calls of two planes that a wait needs.
 struct plane_calls {
-  function_ref<std::uint64_t()> poll;  ///< takes what has arrived; returns the signal's value
-  function_ref<errc()> health;         ///< returns why nothing can come any more, or ok
-  function_ref<bool()> arm;            ///< as `arm` of `transport`, for one signal at least
-  function_ref<void()> disarm;         ///< ends what `arm` began
-  int fd;                              ///< readable while armed, when something arrives
+  function_ref<std::uint64_t()> poll;  ///< takes arrivals; returns the signal's value
+  function_ref<errc()> health;         ///< returns ok, or the reason why nothing can arrive any
+                                       ///< more
+  function_ref<bool()> arm;            ///< arms as `arm` of `transport` does, for at least one
+                                       ///< signal
+  function_ref<void()> disarm;         ///< disarms as `disarm` of `transport` does
+  int fd;                              ///< descriptor, readable when something arrives while armed
 };
 
-/// Waits until `word` is at least `target`, after the caller has spun: yields, then sleeps on the
+/// Waits until `word` is at least `target`. The caller has spun already. Yields, then sleeps on the
 /// descriptor, and looks after the peers. A thread that cannot be armed sleeps on the futex of the
-/// word, and looks every `check_interval`.
+/// word, and polls every `check_interval`.
 /// Returns: as `wait` of `transport`.
 [[nodiscard]] errc wait_on_planes(signal_word& word, std::uint64_t target, deadline until,
                                   const wait_thresholds& thresholds,

@@ -19,49 +19,51 @@
 namespace peerbus::detail {
 
 /// Wakes near ranks that sleep on a descriptor. A rank that waits for signals of both planes cannot
-/// sleep on a futex, because its device tells of arrivals by a descriptor. So it sleeps on
-/// descriptors alone: that of the device, and an eventfd, its wakeup, which near ranks write when
-/// they have raised the signal that it waits for.
+/// sleep on a futex, because its device reports arrivals by a descriptor. So it sleeps on two
+/// descriptors: the device's, and an eventfd, the rank's wakeup. A near rank writes the wakeup
+/// after it has raised the signal that the sleeper waits for.
 ///
-/// No ring is lost. The sleeper writes to its line which signal it waits for, executes a fence and
-/// reads that signal. A raiser writes the signal, executes a fence (`signal_word::raise` does) and
-/// reads the line. So one of them sees the write of the other. A wakeup stays readable until the
-/// sleeper has read it, so a ring before the sleep ends the sleep.
+/// No ring is lost. The sleeper writes the key of the awaited signal to its line, executes a fence
+/// and reads that signal. A raiser writes the signal, executes a fence (`signal_word::raise` does)
+/// and reads the line. So one of them sees the write of the other. A wakeup stays readable until
+/// the sleeper has read it, so a ring before the sleep ends the sleep.
 class wakeups {
  public:
-  /// The memory of a rank that its near ranks read: the signal that it waits for, or 0.
+  /// The size of a rank's line, which near ranks read. It holds the key of the awaited signal, or
+  /// 0.
   static constexpr std::size_t line_bytes = cache_line_bytes;
-  /// Stands for any signal.
+  /// The key that stands for any signal.
   static constexpr std::uint64_t any_signal = std::numeric_limits<std::uint64_t>::max();
 
-  /// Returns what a line says of signal `id` in window number `window`.
+  /// Returns the key of signal `id` in window number `window`.
   [[nodiscard]] static constexpr std::uint64_t key_of(std::uint32_t window, signal_id id) noexcept {
     return (std::uint64_t{window} << 32U | index(id)) + 1;
   }
 
-  /// Collective over `group`: gathers the wakeups. `lines[r]` is the line of rank r, nullptr if
-  /// that cannot be loaded here. Throws, on all ranks of `group`: `error` system, or as
-  /// `bootstrap::allgather`.
+  /// Gathers the wakeups of the ranks of `group`. Collective. `lines[r]` is the line of rank r, or
+  /// nullptr if it cannot be loaded here.
+  /// Throws, on all ranks of `group`: `error` system, or as `bootstrap::allgather`.
   wakeups(bootstrap& group, std::vector<std::byte*> lines, deadline until);
   wakeups(const wakeups&) = delete;
   wakeups& operator=(const wakeups&) = delete;
   ~wakeups() = default;
 
-  /// Lets `fd()` become readable also when `other` is.
+  /// Makes `fd()` readable also while `other` is.
   /// Throws: `error` system.
   void watch(int other);
-  /// Returns the descriptor to sleep on: readable when this rank's wakeup was written.
+  /// Returns the descriptor to sleep on. It is readable after this rank's wakeup was written, and
+  /// while a watched descriptor is.
   [[nodiscard]] int fd() const noexcept { return all_.get(); }
 
   /// Announces that this thread is about to sleep until the signal `key` is raised. The caller
-  /// reads the signal afterwards. One thread at a time.
-  /// Returns: false, at once, to any other thread.
+  /// reads the signal afterwards. Only one thread at a time can announce.
+  /// Returns: false, at once, if another thread has announced.
   [[nodiscard]] bool announce(std::uint64_t key) noexcept;
-  /// Ends what `announce` began.
+  /// Withdraws the announcement of `announce`.
   void withdraw() noexcept;
 
-  /// Wakes `peer` if it sleeps until the signal `key` is raised, which the caller has
-  /// done by `signal_word::raise`.
+  /// Wakes `peer` if it sleeps until the signal `key` is raised. The caller has raised it by
+  /// `signal_word::raise`.
   /// Cost: a load, and a system call if the peer sleeps.
   void wake(rank_id peer, std::uint64_t key) noexcept {
     std::byte* const line = lines_[peer.index()];
@@ -81,7 +83,7 @@ class wakeups {
   rank_id own_;
   std::vector<std::byte*> lines_;
   std::vector<unique_fd> wakeups_;
-  unique_fd all_;  ///< an epoll set of the own wakeup and of what else is watched
+  unique_fd all_;  ///< an epoll set of this rank's wakeup and the watched descriptors
   std::atomic<bool> is_taken_{false};
 };
 

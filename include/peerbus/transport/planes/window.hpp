@@ -17,15 +17,15 @@
 
 namespace peerbus {
 
-/// A transport that `planes` can take for near ranks: it loads and stores the memory of all or some
-/// of its peers, and lends its signal words.
+/// A transport that `planes` can use for near ranks. It loads and stores the memory of all or some
+/// peers, and gives access to its signal words.
 template <class T>
 concept near_transport = (direct_transport<T> || partly_direct_transport<T>) &&
                          detail::refinements_of<T>().local_signals;
 
 namespace detail {
 
-/// A window of `planes`: that of the near plane, and what the far plane made of its memory.
+/// A window of `planes`: the near plane's window, and the far plane's window of the same memory.
 template <near_transport Near, adopting_transport Far>
 class planes_window {
   using near_window = typename Near::window;
@@ -38,14 +38,15 @@ class planes_window {
   planes_window& operator=(const planes_window&) = delete;
   ~planes_window() = default;
 
-  /// Takes `made`, a window of `bus`.
+  /// Takes `made`, a window of the near plane `bus`. `number` is the window's number, the same on
+  /// all ranks.
   planes_window(near_window made, const Near& bus, std::uint32_t number)
       : near_{std::make_shared<loan>(std::move(made))},
         signals_{bus.local_signals(near())},
         number_{number} {}
 
-  /// Makes its memory reachable by `far`, for traffic of that class. Collective. `adopted` counts
-  /// the bytes as long as that plane keeps them.
+  /// Makes the window's memory reachable by `far`, for traffic of the class `traffic`. Collective.
+  /// `adopted` includes the window's bytes as long as `far` keeps them.
   /// Throws: as `adopt_window` of `Far`.
   void adopt(Far& far, const Near& bus, std::shared_ptr<std::atomic<std::size_t>> adopted,
              traffic_class traffic, deadline until) {
@@ -56,7 +57,7 @@ class planes_window {
 
   /// Returns the window of the near plane.
   [[nodiscard]] const near_window& near() const noexcept { return near_->window; }
-  /// Returns the window of the far plane, which must be there.
+  /// Returns the window of the far plane, which must exist.
   [[nodiscard]] const far_window& far() const noexcept { return *far_; }
   /// Returns the signal words of this rank, which both planes raise.
   [[nodiscard]] std::span<signal_word> signals() const noexcept { return signals_; }
@@ -72,7 +73,8 @@ class planes_window {
     loan& operator=(const loan&) = delete;
     ~loan() { count(nullptr, 0); }
 
-    /// Takes the bytes out of the counter that has them, and adds `bytes` to `counter`.
+    /// Removes the bytes from the counter that includes them, and adds `bytes` to `counter` if it
+    /// is not null.
     void count(std::shared_ptr<std::atomic<std::size_t>> counter, std::size_t bytes) noexcept {
       // order: relaxed; a number for people.
       if (counter_) counter_->fetch_sub(bytes_, std::memory_order_relaxed);

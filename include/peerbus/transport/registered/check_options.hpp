@@ -8,8 +8,9 @@
 
 namespace peerbus::detail::registered {
 
-/// Throws: `error` invalid_argument if an option that all networks of requests have is outside its
-/// range. `name` is that of the network.
+/// Checks the options that all networks of requests have. `name` is the network's name, for the
+/// error.
+/// Throws: `error` invalid_argument if an option is outside its range.
 template <class Options>
 void check_options(std::string_view name, const Options& options) {
   const auto require = [name](bool ok, const auto&... text) {

@@ -16,11 +16,12 @@
 
 namespace peerbus::detail::registered {
 
-/// A transport of requests: a data path, and how the ranks are connected and windows are made for
-/// each class of traffic. The ranks are connected for bulk traffic when the first window needs it.
+/// A transport of requests: a data path that connects its ranks and makes windows for each class of
+/// traffic. The ranks are connected for bulk traffic when the first window needs it.
 ///
-/// `Connect(boot, options, waiting, latency)` connects them, collectively. It returns the network
-/// for latency traffic if `latency` is null, or else that for bulk traffic beside it.
+/// `Connect(boot, options, waiting, latency)` connects the ranks, collectively. If `latency` is
+/// null, it returns the network for latency traffic, otherwise the network for bulk traffic beside
+/// it.
 template <class DataPath, auto Connect>
 class connected_transport : public DataPath {
   using network = typename DataPath::network_type;
@@ -28,15 +29,16 @@ class connected_transport : public DataPath {
  public:
   using window = typename DataPath::window;
 
-  /// Makes a window of memory that is registered, and so taken and locked where the network needs
-  /// that. Contract as `make_window` of `transport`. The first for bulk traffic also throws as the
-  /// constructor.
+  /// Makes a window of memory that is registered, and so committed and locked where the network
+  /// needs that. Contract as `make_window` of `transport`. The first window for bulk traffic also
+  /// throws as the constructor.
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
     const auto [net, maker] = maker_for(shape, until);
     return {net, maker->make(this->boot(), shape, on_memory_, until)};
   }
-  /// Makes a window of memory that the ranks have, which is registered as that of `make_window`.
-  /// Contract as `adopt_window` of `transport`. Calls no memory hook.
+  /// Makes a window of memory that the ranks have, and registers it. Contract as `adopt_window` of
+  /// `transport`. Calls no memory hook. The first window for bulk traffic also throws as the
+  /// constructor.
   [[nodiscard]] window adopt_window(window_memory memory, deadline until) {
     const auto [net, maker] =
         maker_for({memory.data.size(), memory.signals.size(), memory.traffic}, until);
@@ -44,7 +46,7 @@ class connected_transport : public DataPath {
   }
 
  protected:
-  /// Connects the ranks for latency traffic. Collective.
+  /// Connects the ranks for latency traffic. Collective. Keeps a reference to `boot`.
   /// Throws: as `Connect`.
   template <class Options>
   connected_transport(bootstrap& boot, const Options& options, wait_thresholds waiting,
@@ -54,13 +56,14 @@ class connected_transport : public DataPath {
         on_memory_{std::move(on_memory)} {}
 
  private:
-  /// What makes windows of a class, and its network with the reference that keeps all classes.
+  /// The maker of windows of a class, and its network with the reference that keeps all classes.
   struct of_class {
     std::shared_ptr<network> net;
     window_maker<network>* maker;
   };
-  /// Returns what makes a window of that shape. If it is the first for bulk traffic, connects the
-  /// ranks for that; all ranks must then be about to make a window of that shape.
+  /// Returns the maker of windows of `shape`, and its network. For the first window for bulk
+  /// traffic, connects the ranks for bulk traffic; all ranks must then be about to make a window of
+  /// `shape`.
   /// Throws: as `window_maker::compare` and `Connect`.
   [[nodiscard]] of_class maker_for(window_shape shape, deadline until) {
     const std::shared_ptr<network>& net = this->net();

@@ -21,14 +21,14 @@
 
 namespace peerbus::detail::registered {
 
-/// The part of a data path that does not depend on how requests reach the network: checks
-/// arguments, serves this rank itself, and passes the rest to a turn at the link to the peer.
-/// Semantics: the numbered list at `transport`.
+/// The part of a data path that is common to networks of requests. It checks arguments, serves this
+/// rank itself, and passes other calls to a turn at the link to the peer. Semantics: the numbered
+/// list at `transport`.
 ///
 /// `Sender` is made of a `Network` and one of its links. It has `write_run(part, pieces)`,
 /// `put_signal(part, piece, id, value)` and `read(target, key, place)`, where `part` is an
-/// `own_part`, and for all links `probe(net, peer)`, which lets the network ask whether `peer` can
-/// still be reached.
+/// `own_part`. Its static `probe(net, peer)` lets the network ask whether `peer` can still be
+/// reached.
 template <class Network, class Sender>
 class data_path {
  public:
@@ -125,7 +125,8 @@ class data_path {
     });
   }
 
-  /// Memory kept for each peer besides windows, except what a driver or provider keeps.
+  /// Returns the number of bytes kept for each peer besides windows, except the memory of a driver
+  /// or provider.
   [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
     return net_->bytes_per_peer_of_classes();
   }

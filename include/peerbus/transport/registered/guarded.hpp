@@ -9,11 +9,11 @@
 
 namespace peerbus::detail::registered {
 
-/// A value that one thread at a time can reach, through a lock of its own.
+/// A value with a lock, which only one thread at a time can reach.
 template <class Value>
 class guarded {
  public:
-  /// Holds the lock, and reaches the value, until it is destroyed.
+  /// Access to the value. Holds the lock until it is destroyed.
   class access {
    public:
     [[nodiscard]] Value& operator*() const noexcept { return *value_; }
@@ -28,7 +28,7 @@ class guarded {
   };
 
   [[nodiscard]] access lock() noexcept { return {std::unique_lock{guard_}, value_}; }
-  /// Empty if another thread has access.
+  /// Returns access to the value, or nothing if another thread has access.
   [[nodiscard]] std::optional<access> try_lock() noexcept {
     std::unique_lock held{guard_, std::try_to_lock};
     if (!held) return std::nullopt;

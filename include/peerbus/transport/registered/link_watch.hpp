@@ -14,9 +14,9 @@
 
 namespace peerbus::detail::registered {
 
-/// Returns why the link to `peer` is of no use any more, broken or closed by `peer`: peer_dead if
-/// that rank has ended, or if another has, which is what `peer` has left for; else unreachable.
-/// Waits for a moment, because a dying process loses its connections before its exit is visible.
+/// Returns the reason why the link to `peer` is broken, or closed by `peer`: peer_dead if `peer`
+/// has ended, or if another rank has ended, so that `peer` left; otherwise unreachable. Waits
+/// briefly, because a dying process loses its connections before its exit is visible.
 inline errc why_broken(const membership& members, rank_id peer) noexcept {
   errc found = members.health(peer);
   if (found == errc::ok) {
@@ -26,9 +26,9 @@ inline errc why_broken(const membership& members, rank_id peer) noexcept {
   return found == errc::ok ? errc::unreachable : found;
 }
 
-/// Takes completions of `net` until `done()`, which may post something, and is not called again
-/// once it has returned true. If the link `peer_link` completes nothing for `net.stall_timeout()`,
-/// breaks it by `net.give_up(to)`.
+/// Takes completions of `net` until `done()` returns true. `done` may post something, and is not
+/// called again afterwards. If the link `peer_link` completes nothing for `net.stall_timeout()`,
+/// breaks it by `net.give_up(peer_link)`.
 /// Returns: ok, unreachable, peer_dead, timed_out.
 template <class Network, class Link, class Done>
 [[nodiscard]] errc poll_until(Network& net, Link& peer_link, Done&& done) noexcept {
@@ -66,7 +66,8 @@ template <class Network, class Link, class Done>
   }
 }
 
-/// Returns why nothing can come any more from `awaited`, or from some rank if it is empty.
+/// Returns ok, or the reason why nothing can arrive any more from `awaited`, or from some rank if
+/// it is empty.
 template <class Network>
 [[nodiscard]] errc health(const Network& net, std::optional<rank_id> awaited) noexcept {
   if (const errc found = net.members().health(awaited); found != errc::ok) return found;

@@ -15,7 +15,7 @@
 
 namespace peerbus::detail::registered {
 
-/// The part of the data path that asks no device: checks arguments, and serves puts and signals of
+/// The part of the data path that uses no device: checks arguments, and serves puts and signals of
 /// this rank to itself.
 template <class Network>
 class own_part {
@@ -34,8 +34,8 @@ class own_part {
   [[nodiscard]] bool has(rank_id peer, signal_id id) const noexcept {
     return peer.index() < net_->size() && index(id) < part_->shape.signals;
   }
-  /// Returns the local key of memory in this part, where it usually is, or in another window of the
-  /// transport. Empty if it is in none.
+  /// Returns the local key of memory in this part, the usual place, or in another window of the
+  /// transport. Empty if the memory is in no window.
   [[nodiscard]] std::optional<local_key> key_of(std::span<const std::byte> memory) const noexcept {
     const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
     if (begin >= part_->address() && begin - part_->address() < part_->shape.bytes &&
@@ -46,13 +46,14 @@ class own_part {
 
   /// Returns the number of the window, which is the same on all ranks.
   [[nodiscard]] std::uint32_t number() const noexcept { return part_->number; }
-  /// Returns where the part of `peer` has byte `offset`.
+  /// Returns the remote place of byte `offset` in the part of `peer`.
   [[nodiscard]] auto place(rank_id peer, std::size_t offset) const noexcept {
     return part_->place(peer, offset);
   }
 
-  /// Returns ok if all of `pieces` can be put to `peer`: out_of_range if a piece does not fit into
-  /// its part, invalid_argument if a source lies in no window. To be asked before any is written.
+  /// Returns ok if all of `pieces` can be put to `peer`, out_of_range if a piece does not fit into
+  /// its part, or invalid_argument if a source lies in no window. Must be called before any piece
+  /// is written.
   [[nodiscard]] errc check_pieces(rank_id peer, std::span<const put_piece> pieces) const noexcept {
     for (const auto& [offset, source] : pieces) {
       if (!holds(peer, offset, source.size())) return errc::out_of_range;
@@ -60,13 +61,13 @@ class own_part {
     }
     return errc::ok;
   }
-  /// Puts of this rank to itself, which `check_pieces` has accepted.
+  /// Copies `pieces`, which `check_pieces` has accepted, to this rank's part.
   void copy(std::span<const put_piece> pieces) const noexcept {
     for (const auto& [offset, source] : pieces)
       if (!source.empty())
         std::memmove(part_->memory.data.data() + offset, source.data(), source.size());
   }
-  /// A signal of this rank to itself.
+  /// Raises signal `id` of this rank to at least `value`. Returns ok.
   [[nodiscard]] errc raise(signal_id id, std::uint64_t value) const noexcept {
     // Arrivals may raise it too. A thread that sleeps on the network finds out when it next wakes.
     net_->exclude_arrivals([&]() noexcept { part_->signal(id).raise_at_least(value); });

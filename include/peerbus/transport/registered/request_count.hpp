@@ -8,8 +8,7 @@
 
 namespace peerbus::detail::registered {
 
-/// Counts the requests of one queue pair that were posted, and those that are complete. Counts wrap
-/// around.
+/// Counts the posted and the complete requests of one queue. Counts wrap around.
 ///
 /// Threads: `note_posted` from one at a time, the rest from any.
 class request_count {
@@ -21,7 +20,7 @@ class request_count {
     posted_.store(posted() + count, std::memory_order_relaxed);
   }
 
-  /// All requests up to number `last` are complete.
+  /// Notes that all requests up to number `last` are complete.
   void complete(std::uint32_t last) noexcept {
     // order: release; pairs with the acquires below.
     completed_.store(last, std::memory_order_release);
@@ -34,7 +33,8 @@ class request_count {
   [[nodiscard]] std::uint32_t completed() const noexcept {
     return completed_.load(std::memory_order_acquire);  // order: as `completed_up_to`.
   }
-  /// Returns 0 if requests complete before their poster has counted them.
+  /// Returns the number of requests in flight, or 0 if requests complete before their poster has
+  /// counted them.
   [[nodiscard]] std::uint32_t in_flight() const noexcept {
     const std::uint32_t count = posted() - completed();
     return static_cast<std::int32_t>(count) < 0 ? 0 : count;

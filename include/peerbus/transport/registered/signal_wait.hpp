@@ -14,8 +14,9 @@
 
 namespace peerbus::detail::registered {
 
-/// Returns why nothing can come any more from `awaited`, or from some rank if it is empty. Calls
-/// `probe(*awaited)`, which lets the network ask whether that rank can still be reached.
+/// Returns ok, or the reason why nothing can arrive any more from `awaited`, or from some rank if
+/// it is empty. If it is ok and `awaited` is another rank, calls `probe(*awaited)`, which lets the
+/// network ask whether that rank can still be reached.
 template <class Network, class Probe>
 [[nodiscard]] errc check_health(Network& net, std::optional<rank_id> awaited,
                                 Probe&& probe) noexcept {
@@ -24,7 +25,7 @@ template <class Network, class Probe>
   return errc::ok;
 }
 
-/// The part of `wait_for` after it has spun: yields, then sleeps, and looks after the peers.
+/// Continues `wait_for` after it has spun: yields, then sleeps, and looks after the peers.
 template <class Network, class Probe>
 [[nodiscard]] errc wait_slowly(Network& net, signal_word& word, std::uint64_t value, deadline until,
                                std::optional<rank_id> awaited, Probe&& probe) noexcept {
@@ -57,8 +58,8 @@ template <class Network, class Probe>
 }
 
 /// Waits until `word`, a signal of this rank, is at least `value`, and takes arrivals meanwhile.
-/// Calls `probe(*awaited)` every few milliseconds in a long wait.
-/// Contract as `wait` of `transport`.
+/// Calls `probe(*awaited)` every few milliseconds in a long wait. Contract as `wait` of
+/// `transport`.
 template <class Network, class Probe>
 [[nodiscard]] errc wait_for(Network& net, signal_word& word, std::uint64_t value, deadline until,
                             std::optional<rank_id> awaited, Probe&& probe) noexcept {

@@ -9,9 +9,9 @@
 
 namespace peerbus::detail::registered {
 
-/// A lock that keeps the threads of a rank from using one queue at the same time. It is held while
-/// requests are noted or posted, or completions taken. It is held during a wait for room or
-/// for what was put before, when no other thread could use the queue either. For std::lock_guard.
+/// A lock that lets only one thread of a rank at a time use a queue. It is held while requests are
+/// noted or posted, or completions taken. It is also held during a wait for room or for earlier
+/// puts, when no other thread could use the queue either. It works with std::lock_guard.
 class spin_guard {
  public:
   void lock() noexcept {

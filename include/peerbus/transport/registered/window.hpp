@@ -34,7 +34,7 @@ class window {
 
   /// Returns the rank's end of the network that carries the traffic of this window.
   [[nodiscard]] Network& network() const noexcept { return *net_; }
-  /// Keys and addresses, for the data path, and for tools and tests that look inside.
+  /// Returns the keys and addresses, for the data path, and for tools and tests that look inside.
   [[nodiscard]] part_type& part() const noexcept { return *part_; }
 
  private:

@@ -28,8 +28,8 @@
 
 namespace peerbus::detail::registered {
 
-/// Makes windows, and frees the memory of those that every rank has released. Peers may reach for a
-/// part until then.
+/// Makes windows, and frees the memory of windows that every rank has released. Peers may reach for
+/// a part until then.
 ///
 /// `Network` is a rank's end of a network of requests: it has `name` for errors, the table
 /// `windows()`, `register_window(memory)`, `settle(until)`, and `exclude_arrivals(change)`.
@@ -41,7 +41,7 @@ class window_maker {
  public:
   explicit window_maker(Network& net) : net_{&net} {}
 
-  /// Collective.
+  /// Makes a window of `shape`, and calls `on_memory` for its data. Collective.
   /// Throws, on all ranks: `error` out_of_memory, mismatch, system; or as `bootstrap::allgather`.
   window_part& make(bootstrap& boot, window_shape shape, const memory_hook& on_memory,
                     deadline until) {
@@ -54,8 +54,8 @@ class window_maker {
   window_part& adopt(bootstrap& boot, window_memory memory, deadline until) {
     return publish(boot, objection_to(memory), [&] { return part_of(std::move(memory)); }, until);
   }
-  /// Compares a shape that this rank is about to make a window of with what the other ranks make in
-  /// the same collective. For a network that exists only once all ranks want it. Collective.
+  /// Compares the shape of the window that this rank is about to make with the other ranks' shapes.
+  /// Collective. A network that exists only once all ranks want it needs this before it is made.
   /// Throws, on all ranks: `error` mismatch; or as `bootstrap::allgather`.
   static void compare(bootstrap& boot, window_shape shape, deadline until) {
     bootstrap::contribution own;
@@ -91,8 +91,8 @@ class window_maker {
     return *part;
   }
 
-  /// Describes a rank's part to the others. The numbers of the windows that the rank has released
-  /// since it made the last one follow.
+  /// The description of a rank's part for the other ranks. The numbers of the windows that the rank
+  /// has released since it made the previous window follow it.
   struct offer {
     std::uint64_t bytes = 0;
     std::uint64_t signals = 0;
@@ -154,8 +154,8 @@ class window_maker {
     return own_bytes;
   }
 
-  /// Returns what all ranks offer.
-  /// Throws: `agreed_error` mismatch if they differ.
+  /// Returns the offers of all ranks.
+  /// Throws: `agreed_error` mismatch if the offers differ or are too short.
   static std::vector<offer> offers_in(const std::vector<bootstrap::contribution>& all) {
     std::vector<offer> offers(all.size());
     for (const rank_id peer : all_ranks{all.size()}) {
@@ -185,7 +185,7 @@ class window_maker {
     return name_of(static_cast<traffic_class>(peer_offer.traffic));
   }
 
-  /// Notes where the parts of the peers lie and under which keys.
+  /// Notes the addresses and keys of the peers' parts.
   void register_peers(window_part& part, const std::vector<bootstrap::contribution>& all) const {
     const std::vector<offer> offers = offers_in(all);
     for (std::size_t i = 0; i < offers.size(); ++i)

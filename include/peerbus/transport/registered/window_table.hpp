@@ -33,7 +33,7 @@ class window_table {
     return std::nullopt;
   }
 
-  /// Takes a part over. It can be found from now on.
+  /// Takes a part over, which can be found from now on.
   /// Throws: std::bad_alloc.
   Part& insert(std::unique_ptr<Part> made) {
     parts_.push_back(std::move(made));
@@ -50,9 +50,9 @@ class window_table {
                 std::memory_order_release);
     return part;
   }
-  /// All ranks have inserted the window of this number.
+  /// Notes that all ranks have inserted window `number`.
   void commit(std::uint32_t number) noexcept { last_ = number; }
-  /// Gives a part of the table back, which can no longer be found.
+  /// Removes a part of the table, and returns it. It can no longer be found.
   [[nodiscard]] std::unique_ptr<Part> remove(const Part& part) noexcept {
     entry& held = entries_[part.number % capacity];
     held.part.store(nullptr, std::memory_order_release);
@@ -65,7 +65,7 @@ class window_table {
   }
   [[nodiscard]] std::span<const std::unique_ptr<Part>> parts() const noexcept { return parts_; }
 
-  /// Null if there is no such window: it may have been released.
+  /// Returns the part of window `number`, or null if the window does not exist or was released.
   [[nodiscard]] Part* find(std::uint32_t number) const noexcept {
     Part* const part = entries_[number % capacity].part.load(std::memory_order_acquire);
     return part != nullptr && part->number == number ? part : nullptr;

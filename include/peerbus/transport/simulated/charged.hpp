@@ -10,19 +10,19 @@
 
 namespace peerbus {
 
-/// The codec `Codec` that takes a simulated rank `simulated_costs::token_ns` for each token that it
-/// encodes. The format and its name are those of `Codec`.
+/// The codec `Codec`, charged to a simulated rank with `simulated_costs::token_ns` for each token
+/// that it encodes. The format and its name are those of `Codec`.
 template <token_codec Codec>
 class charged : public Codec {
  public:
-  /// Tokens are copied through `encode`, so that it can charge them.
+  /// False, so that tokens are copied through `encode`, which charges them.
   static constexpr bool verbatim = false;
 
-  /// If `writes` is false, charges tokens and leaves rows as they are: for simulations that do not
-  /// carry rows.
+  /// Makes the codec over `codec`. If `writes` is false, it charges tokens and does not write rows,
+  /// for simulations that do not carry rows.
   explicit charged(Codec codec = {}, bool writes = true) noexcept : Codec{codec}, writes_{writes} {}
 
-  /// As that of `Codec`, for the time of a token.
+  /// Encodes as `Codec` does, and charges the time of a token.
   void encode(std::span<const token_of<Codec>> token, std::span<std::byte> row,
               std::span<std::byte> scales) const noexcept {
     simulated::advance_tokens(1);

@@ -58,7 +58,7 @@ inline void check_platform(const simulated_platform& platform) {
     refuse(concat("costs: copy_gb_per_s is ", std::to_string(rate), ", expected 0 or 1e-6 to 1e6"));
 }
 
-/// Checks the other options of a simulation.
+/// Checks the options of a simulation other than the platform.
 /// Throws: `error` invalid_argument, which names the option and its value.
 inline void check_options(const simulation_options& options) {
   constexpr std::chrono::nanoseconds most = std::chrono::hours{1};

@@ -23,11 +23,11 @@ extern "C" __cxa_eh_globals* __cxa_get_globals() noexcept;
 
 namespace peerbus::detail {
 
-/// The exceptions that the caller is handling and that are in flight, which the C++ runtime keeps
-/// by thread. A fibre that waits in a `catch` must find its own when it goes on.
+/// The exceptions of a fibre: the ones being handled and the ones in flight. The C++ runtime keeps
+/// them by thread. A fibre that waits in a `catch` must find its own exceptions when it continues.
 class exceptions_in_flight {
  public:
-  /// Exchanges these for those of the thread.
+  /// Exchanges the held exceptions with the thread's.
   void swap() noexcept {
     void* const of_thread = abi::__cxa_get_globals();
     globals other;
@@ -37,7 +37,7 @@ class exceptions_in_flight {
   }
 
  private:
-  /// As the Itanium C++ ABI has it.
+  /// The runtime's state, laid out as in the Itanium C++ ABI.
   struct globals {
     void* caught = nullptr;
     unsigned int uncaught = 0;
@@ -45,11 +45,13 @@ class exceptions_in_flight {
   globals held_;
 };
 
-/// A function with a stack of its own, which can be left in the middle and entered again. It must
-/// have ended when it is destroyed. All is done by one thread.
+/// A function with its own stack, which can be left in the middle and entered again. It must have
+/// ended when it is destroyed. One thread makes all calls.
 class fibre {
  public:
-  /// `body` throws nothing. It begins with the first `enter`.
+  /// Makes a fibre with a stack of `stack_bytes` bytes. `body` begins with the first `enter`, and
+  /// must not throw.
+  /// Throws: std::bad_alloc.
   template <class Body>
   fibre(std::size_t stack_bytes, Body body)
       : fibre{boost::context::protected_fixedsize_stack{stack_bytes}, std::move(body)} {}
@@ -57,7 +59,7 @@ class fibre {
   fibre& operator=(const fibre&) = delete;
   ~fibre() = default;
 
-  /// Goes on with the fibre until it calls `leave` or ends.
+  /// Continues the fibre until it calls `leave` or ends.
   void enter() {
     exceptions_.swap();
     switch_.enter();
@@ -66,7 +68,7 @@ class fibre {
     if (!inside_) switch_.ended();
     exceptions_.swap();
   }
-  /// Goes back to the caller of `enter`. The fibre itself calls this.
+  /// Returns to the caller of `enter`. Only the fibre itself may call it.
   void leave() {
     switch_.leave();
     outside_ = std::move(outside_).resume();

@@ -18,34 +18,34 @@ enum class message_kind : std::uint8_t { put, get, got, add, added };
 
 /// The payload of a message besides its signal.
 struct sim_cargo {
-  std::size_t bytes = 0;            ///< on the wire, those of a signal included
-  std::size_t requests = 0;         ///< pieces of puts, or rows of stores or loads
-  std::size_t asked = 0;            ///< the bytes that a get reads
-  std::byte* target = nullptr;      ///< of puts, to which offsets are added; of gets
-  std::vector<put_piece> pieces;    ///< of puts; of gets the source
-  std::vector<std::byte> carried;   ///< the bytes, once they have left
-  std::uint64_t* result = nullptr;  ///< of `fetch_add`
-  bool* done = nullptr;             ///< set when an answer is there
+  std::size_t bytes = 0;            ///< size on the wire, with that of a signal
+  std::size_t requests = 0;         ///< number of pieces of puts, or of rows stored or loaded
+  std::size_t asked = 0;            ///< number of bytes that a get reads
+  std::byte* target = nullptr;      ///< target of a get; base of a put's offsets
+  std::vector<put_piece> pieces;    ///< pieces of a put; source of a get
+  std::vector<std::byte> carried;   ///< the bytes that were read at the source
+  std::uint64_t* result = nullptr;  ///< target of `before` of `fetch_add`
+  bool* done = nullptr;             ///< set when an answer has arrived
 };
 
-/// A message: a put, a signal or both; or a request and its answer. `from` sends it. Most messages
+/// A message from rank `from`: a put, a signal or both; or a request and its answer. Most messages
 /// are signals alone, and millions of them are under way at once.
 struct sim_message {
   message_kind kind = message_kind::put;
-  bool has_signal = false;  ///< it raises `word` to `value`
+  bool has_signal = false;  ///< whether the message raises `word` to `value`
   std::uint32_t from = 0;
   std::uint32_t to = 0;
-  std::uint32_t epoch = 0;  ///< of the pair
+  std::uint32_t epoch = 0;  ///< epoch of the pair of ranks
   std::uint64_t* word = nullptr;
-  std::uint64_t value = 0;            ///< of the signal, or the addend
-  std::shared_ptr<const void> owner;  ///< keeps what the pointers point to
-  std::unique_ptr<sim_cargo> cargo;   ///< null: a signal alone
+  std::uint64_t value = 0;            ///< value of the signal, or the addend
+  std::shared_ptr<const void> owner;  ///< keeps the memory that the pointers point to
+  std::unique_ptr<sim_cargo> cargo;   ///< payload; null for a signal alone
 
-  /// Returns whether it has bytes that a later signal follows.
+  /// Returns whether the message has bytes that must arrive before a later signal.
   [[nodiscard]] bool is_put() const noexcept {
     return kind == message_kind::put && cargo != nullptr;
   }
-  /// Returns its bytes on the wire, and how many requests carry them.
+  /// Returns the message's size on the wire in bytes, or the number of requests that carry it.
   [[nodiscard]] std::size_t bytes() const noexcept {
     return cargo == nullptr ? sizeof value : cargo->bytes;
   }
@@ -54,22 +54,23 @@ struct sim_message {
   }
 };
 
-/// Messages with numbers, which stay where they are.
+/// A pool of numbered messages, whose addresses never change.
 class message_pool {
  public:
   [[nodiscard]] sim_message& operator[](std::uint32_t number) noexcept {
     return (*chunks_[number / chunk_size])[number % chunk_size];
   }
-  /// Returns an empty message, with a cargo if it `has_cargo`.
+  /// Returns the number of an empty message, with a cargo if it `has_cargo`.
   [[nodiscard]] std::uint32_t fresh(bool has_cargo);
-  /// Takes a message back.
+  /// Takes message `number` back.
   void release(std::uint32_t number);
 
  private:
   static constexpr std::size_t chunk_size = 4096;
   std::vector<std::unique_ptr<std::array<sim_message, chunk_size>>> chunks_;
   std::vector<std::uint32_t> free_;
-  std::vector<std::unique_ptr<sim_cargo>> free_cargos_;  ///< whose vectors keep their memory
+  std::vector<std::unique_ptr<sim_cargo>> free_cargos_;  ///< unused cargos, whose vectors keep
+                                                         ///< their memory
 };
 
 inline std::uint32_t message_pool::fresh(bool has_cargo) {

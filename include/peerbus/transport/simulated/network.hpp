@@ -22,7 +22,8 @@
 
 namespace peerbus::detail {
 
-/// The messages of a simulation, their ways through ports or links, and what they do at either end.
+/// The messages of a simulation. Carries them through ports or links, and acts for them at either
+/// end.
 class network final : public scheduler::event_target {
  public:
   network(scheduler& clock, const simulation_options& options, std::size_t size)
@@ -34,28 +35,30 @@ class network final : public scheduler::event_target {
         undelivered_(size, 0),
         unanswered_(size, 0) {}
 
-  /// Returns a message to fill in and `send`, with a cargo if it `has_cargo`.
+  /// Returns the number of a message to fill in and `send`, with a cargo if it `has_cargo`.
   [[nodiscard]] std::uint32_t fresh(bool has_cargo) { return pool_.fresh(has_cargo); }
   [[nodiscard]] sim_message& operator[](std::uint32_t number) noexcept { return pool_[number]; }
-  /// Sends a message at the present time.
+  /// Sends message `number` at the present time.
   void send(std::uint32_t number);
-  /// Sends a message that takes the time of rows that one rank stores to another (`put`), where
-  /// they are already, or loads from there (`get`): `rows` of `bytes` in all.
+  /// Sends a message for the time that rows take: `rows` rows of `bytes` bytes in all. For `put`,
+  /// `from` has stored them to `to`, where they are already. For `get`, `from` loads them from
+  /// `to`.
   void send_rows(message_kind kind, std::uint32_t from, std::uint32_t to, std::size_t rows,
                  std::size_t bytes);
 
-  /// Returns whether all that `from` has sent `to` has left, and its reads are done.
+  /// Returns whether all puts from `from` to `to` were read at their sources, and its reads from
+  /// `to` are complete.
   [[nodiscard]] bool is_flushed(std::uint32_t from, std::uint32_t to) noexcept {
     return pair_of(from, to).outstanding() == 0;
   }
-  /// Returns whether all that `from` has sent is delivered.
+  /// Returns whether all messages from `from` are delivered.
   [[nodiscard]] bool is_quiet(std::uint32_t from) const noexcept { return undelivered_[from] == 0; }
 
-  /// Returns whether all that `from` asked for has come.
+  /// Returns whether all answers to `from` have arrived.
   [[nodiscard]] bool is_answered(std::uint32_t from) const noexcept {
     return unanswered_[from] == 0;
   }
-  /// Returns whether all that `from` has sent is delivered, and all that it asked for has come.
+  /// Returns whether all messages from `from` are delivered, and all answers to it have arrived.
   [[nodiscard]] bool is_over(std::uint32_t from) const noexcept {
     return is_quiet(from) && is_answered(from);
   }
@@ -71,7 +74,7 @@ class network final : public scheduler::event_target {
     }
   }
 
-  /// Returns the bytes that have left ranks, payload that is not carried included.
+  /// Returns the number of bytes that ranks have sent, payload that is not carried included.
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return bytes_sent_; }
   /// Returns the number of messages that ranks have sent.
   [[nodiscard]] std::uint64_t messages_sent() const noexcept { return messages_sent_; }
@@ -102,11 +105,12 @@ class network final : public scheduler::event_target {
   const simulation_options& options_;
   port_times ports_;
   std::mt19937_64 random_;
-  std::vector<std::vector<sim_pair>> pairs_;  ///< [from][to]; a row is empty until it is used
-  std::vector<std::uint32_t> undelivered_;    ///< [from]
-  std::vector<std::uint32_t> unanswered_;     ///< [from]; gets and additions
+  std::vector<std::vector<sim_pair>> pairs_;  ///< indexed by [from][to]; a row is empty until it is
+                                              ///< used
+  std::vector<std::uint32_t> undelivered_;    ///< undelivered messages, indexed by [from]
+  std::vector<std::uint32_t> unanswered_;     ///< indexed by [from]; counts gets and additions
   message_pool pool_;
-  std::vector<std::uint32_t> arrived_;  ///< that the links have just carried
+  std::vector<std::uint32_t> arrived_;  ///< messages that the links have just carried
   std::uint64_t bytes_sent_ = 0;
   std::uint64_t messages_sent_ = 0;
 };

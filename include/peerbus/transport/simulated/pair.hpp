@@ -10,12 +10,12 @@
 
 namespace peerbus::detail {
 
-/// The order of messages from one rank to another. Puts of one epoch pass each other; the signal
-/// that ends an epoch is raised once its puts and those of all epochs before are delivered, and
-/// after the signals of these.
+/// The order of messages from one rank to another. Puts of one epoch may pass each other. A signal
+/// ends an epoch. It is raised after the puts of its epoch and of all earlier epochs are delivered,
+/// and after the signals of earlier epochs.
 class sim_pair {
  public:
-  /// Adds a put, a signal that ends its epoch, or both. Returns the epoch.
+  /// Adds a put, a signal that ends its epoch, or both. Returns the number of the epoch.
   std::uint32_t add(bool is_put, bool is_signal) {
     const std::uint32_t number = open_;
     if (is_put) ++epoch_of(number).puts;
@@ -25,13 +25,13 @@ class sim_pair {
     }
     return number;
   }
-  /// Notes that a put is delivered.
+  /// Notes that a put of epoch `number` is delivered.
   void deliver_put(std::uint32_t number) noexcept { --epoch_of(number).puts; }
-  /// Notes that the signal which ends epoch `number` has come, as message `message`.
+  /// Notes that message `message`, the signal that ends epoch `number`, has arrived.
   void deliver_signal(std::uint32_t number, std::uint32_t message) noexcept {
     epoch_of(number).signal = message;
   }
-  /// Calls `raise` with each signal that may be raised now, in order.
+  /// Calls `raise(message)` for each signal that may be raised now, in order.
   template <class Raise>
   void raise_due(Raise&& raise) {
     while (first_ != open_ && first_epochs_[0].puts == 0 && first_epochs_[0].signal != none) {
@@ -55,8 +55,9 @@ class sim_pair {
  private:
   static constexpr std::uint32_t none = ~std::uint32_t{0};
   struct epoch {
-    std::uint32_t puts = 0;       ///< that are not delivered
-    std::uint32_t signal = none;  ///< the message, once it has come
+    std::uint32_t puts = 0;       ///< puts that are not delivered
+    std::uint32_t signal = none;  ///< the number of the signal's message, or `none` before it
+                                  ///< arrives
   };
 
   [[nodiscard]] epoch& epoch_of(std::uint32_t number) noexcept {
@@ -64,10 +65,10 @@ class sim_pair {
     return i < first_epochs_.size() ? first_epochs_[i] : (*more_)[i - first_epochs_.size()];
   }
 
-  std::array<epoch, 2> first_epochs_;        ///< from `first_` on
-  std::unique_ptr<std::deque<epoch>> more_;  ///< those after them, if there are any
-  std::uint32_t first_ = 0;                  ///< the first whose signal is not raised
-  std::uint32_t open_ = 0;                   ///< the last, which has no signal yet
+  std::array<epoch, 2> first_epochs_;        ///< the epochs from `first_` on
+  std::unique_ptr<std::deque<epoch>> more_;  ///< the later epochs, if there are any
+  std::uint32_t first_ = 0;                  ///< the first epoch whose signal is not raised
+  std::uint32_t open_ = 0;                   ///< the last epoch, which has no signal yet
   std::uint32_t outstanding_ = 0;
 };
 

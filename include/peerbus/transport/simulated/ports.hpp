@@ -11,8 +11,8 @@
 
 namespace peerbus::detail {
 
-/// The times until which the ports of all ranks are busy. Messages must come in the order of time,
-/// except for `pass`.
+/// The times until which the ports of all ranks are busy. Messages must be passed in the order of
+/// time, except to `pass`.
 class port_times {
  public:
   port_times(const simulated_platform& platform, std::size_t size) : platform_{platform} {
@@ -20,8 +20,8 @@ class port_times {
       cards_.emplace_back((size + each.ranks - 1) / each.ranks);
   }
 
-  /// A message of `bytes` in `requests` pieces begins to leave at `now`, or when the port of the
-  /// sender is free. Returns when its first byte reaches the port of the receiver.
+  /// Lets a message of `bytes` bytes in `requests` pieces leave at `now`, or when the port of the
+  /// sender is free. Returns the time at which its first byte reaches the port of the receiver.
   virtual_time leave(std::uint32_t from, std::uint32_t to, std::size_t requests, std::size_t bytes,
                      virtual_time now) noexcept {
     if (from == to) return now;
@@ -31,13 +31,14 @@ class port_times {
     free = start + span_of(level, requests, bytes);
     return start + picoseconds(level.latency_ns);
   }
-  /// Returns when the first byte of a message that leaves at `now` reaches the receiver, whatever
-  /// else its ports do.
+  /// Returns the time at which the first byte of a message that leaves at `now` reaches the
+  /// receiver, if no port is busy.
   [[nodiscard]] virtual_time pass(std::uint32_t from, std::uint32_t to,
                                   virtual_time now) const noexcept {
     return from == to ? now : now + picoseconds(level_of(from, to).latency_ns);
   }
-  /// Its first byte reaches the port of the receiver. Returns when all of it has passed.
+  /// Lets a message, whose first byte reaches the receiver at `now`, enter the receiver's port.
+  /// Returns the time at which all of it has passed the port.
   virtual_time enter(std::uint32_t from, std::uint32_t to, std::size_t requests, std::size_t bytes,
                      virtual_time now) noexcept {
     if (from == to) return now;
@@ -68,7 +69,7 @@ class port_times {
   }
 
   const simulated_platform& platform_;
-  std::vector<std::vector<card_times>> cards_;  ///< [ports][cards]
+  std::vector<std::vector<card_times>> cards_;  ///< indexed by [port][card]
 };
 
 }  // namespace peerbus::detail

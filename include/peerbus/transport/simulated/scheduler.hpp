@@ -21,29 +21,31 @@
 
 namespace peerbus::detail {
 
-/// Converts nanoseconds, which are taken as 0 if they are negative, and as a day if they are more.
+/// Converts nanoseconds to picoseconds. Negative values become 0, and values above a day become a
+/// day.
 [[nodiscard]] inline virtual_time picoseconds(double ns) noexcept {
   constexpr double day = 86'400e9;
   return std::llround(std::clamp(ns, 0.0, day) * 1000);
 }
 
-/// Runs fibres in virtual time. Whatever happens is an event of a queue; events of one time happen
-/// in the order in which they were added. A running fibre has a clock of its own, which may be
-/// ahead of the events: it lets them catch up before it looks at what they might change.
+/// Runs fibres in virtual time. Everything that happens is an event of a queue; events of one time
+/// happen in the order in which they were added. A running fibre has its own clock, which may be
+/// ahead of the events. The fibre lets the events catch up before it looks at anything that they
+/// might change.
 class scheduler {
  public:
-  /// Takes the events that fibres of a network add.
+  /// The receiver of the events that a network adds.
   class event_target {
    public:
     event_target() = default;
     event_target(const event_target&) = delete;
     event_target& operator=(const event_target&) = delete;
-    /// Event `what` happens to `number`, both as given to `add`.
+    /// Carries out event `what` for `number`, both as given to `add`.
     virtual void happen(std::uint32_t what, std::uint32_t number) = 0;
-    /// Lets time go by until `until`, or until expected events come: adds these by `add_expected`,
-    /// perhaps for later. There are some. Returns that time.
+    /// Lets time go by until `until`, or until expected events occur. Adds these by `add_expected`,
+    /// perhaps for a later time. At least one event is expected. Returns the time reached.
     [[nodiscard]] virtual virtual_time pass_time(virtual_time until) = 0;
-    /// Events will soon happen to each of `numbers`: for memory that takes time to fetch.
+    /// Prefetches memory, because events will soon happen to each of `numbers`.
     virtual void prepare(std::span<const std::uint32_t> numbers) noexcept = 0;
 
    protected:
@@ -54,7 +56,7 @@ class scheduler {
   enum class wake : std::uint8_t {
     ready,     ///< the condition holds
     late,      ///< the time has passed
-    look,      ///< ranks may have ended: look after them
+    look,      ///< ranks may have ended, so the caller must check them
     hopeless,  ///< nothing can happen any more
   };
 
@@ -62,7 +64,7 @@ class scheduler {
   ~scheduler() = default;
 
   /// Adds the next rank, whose fibre begins at time 0. Ranks are numbered from 0, and their fibres
-  /// have these numbers. All ranks are added before any lane.
+  /// have the same numbers. All ranks must be added before any lane.
   template <class Body>
   void add_rank(std::size_t stack_bytes, Body body) {
     const auto number = static_cast<std::uint32_t>(fibres_.size());
@@ -70,7 +72,7 @@ class scheduler {
     fibres_.back().context = std::make_unique<fibre>(stack_bytes, std::move(body));
     add(0, kind::resume, number);
   }
-  /// Adds a fibre of the rank that runs, which begins now. Returns its number.
+  /// Adds a fibre of the running rank, which begins at the present time. Returns its number.
   template <class Body>
   std::uint32_t add_lane(std::size_t stack_bytes, Body body) {
     if (free_.empty()) {
@@ -87,7 +89,8 @@ class scheduler {
     add(time(), kind::resume, number);
     return number;
   }
-  /// Removes a lane of the rank that runs, which has ended. The caller is then no earlier than it.
+  /// Removes lane `number` of the running rank. The lane must have ended. The clock of the caller
+  /// is then no earlier than the lane's.
   void remove_lane(std::uint32_t number) noexcept {
     std::erase(fibres_[rank()].lanes, number);
     fibres_[current_].clock = std::max(fibres_[current_].clock, fibres_[number].clock);
@@ -97,19 +100,19 @@ class scheduler {
   /// Runs all fibres to their ends.
   void run(event_target& target);
 
-  /// Returns the number of the fibre that runs.
+  /// Returns the number of the running fibre.
   [[nodiscard]] std::uint32_t current() const noexcept { return current_; }
-  /// Returns the rank whose fibre runs.
+  /// Returns the rank of the running fibre.
   [[nodiscard]] std::uint32_t rank() const noexcept { return fibres_[current_].rank; }
-  /// Returns the time: that of the fibre that runs, else that of the event that happens.
+  /// Returns the clock of the running fibre, or the time of the present event if no fibre runs.
   [[nodiscard]] virtual_time time() const noexcept {
     return current_ == nobody ? time_ : fibres_[current_].clock;
   }
-  /// Lets the fibre that runs compute for `span`.
+  /// Lets the running fibre compute for `span`.
   void charge(virtual_time span) noexcept {
     if (current_ != nobody) fibres_[current_].clock += span;
   }
-  /// Lets all events happen that are due by the clock of the fibre that runs.
+  /// Lets all events happen that are due by the clock of the running fibre.
   void catch_up() noexcept {
     if (current_ == nobody || stays_) return;
     // When expected events come, only the target finds out, which a fibre must leave for.
@@ -117,21 +120,22 @@ class scheduler {
     add(fibres_[current_].clock, kind::resume, current_);
     fibres_[current_].context->leave();
   }
-  /// Says whether `catch_up` does nothing for now, as others must not see what the fibre changes.
+  /// Sets whether `catch_up` does nothing, so that other fibres do not see unfinished changes.
   void stay(bool here) noexcept { stays_ = here; }
-  /// Lets others run until `is_ready()`, which `poke` asks, or until `until`.
+  /// Lets other fibres run until `is_ready()`, which `poke` calls, or until `until`. Returns the
+  /// reason why it ended.
   [[nodiscard]] wake block(function_ref<bool()> is_ready, virtual_time until) noexcept;
-  /// Wakes fibre `number` if what it waits for is there.
+  /// Wakes fibre `number` if the condition that it waits for holds.
   void poke(std::uint32_t number) noexcept {
     if (fibres_[number].is_ready != nullptr && (*fibres_[number].is_ready)())
       unblock(number, wake::ready);
   }
-  /// Wakes each fibre of a rank if what it waits for is there.
+  /// Wakes each fibre of a rank whose condition holds.
   void poke_rank(std::uint32_t rank) noexcept {
     poke(rank);
     for (const std::uint32_t lane : fibres_[rank].lanes) poke(lane);
   }
-  /// Has all fibres that block look after their peers, a millisecond from now.
+  /// Makes all blocked fibres look after their peers, a millisecond from now.
   void note_change() noexcept {
     if (!std::exchange(looks_, true)) add(time() + look_after, kind::look, 0);
   }
@@ -149,8 +153,8 @@ class scheduler {
   /// Returns the number of events that have happened.
   [[nodiscard]] std::uint64_t events() const noexcept { return happened_; }
 
-  /// Returns the time as a deadline has it. Lets due events happen, so that a loop that waits for
-  /// a deadline comes to it.
+  /// Returns the time on the clock of deadlines. Charges reading a clock, and lets due events
+  /// happen, so that a loop that waits for a deadline reaches it.
   [[nodiscard]] deadline::clock::time_point now() noexcept {
     charge(clock_read);
     catch_up();
@@ -159,7 +163,7 @@ class scheduler {
   [[nodiscard]] deadline::clock::time_point glance() const noexcept {
     return begin + std::chrono::nanoseconds{time() / 1000};
   }
-  /// Converts a deadline.
+  /// Converts a deadline to virtual time.
   [[nodiscard]] static virtual_time time_of(deadline until) noexcept {
     const std::int64_t ns = std::chrono::nanoseconds{until.when() - begin}.count();
     return ns < end_of_time / 1000 ? std::max<std::int64_t>(ns, 0) * 1000 : end_of_time;
@@ -176,17 +180,19 @@ class scheduler {
     std::unique_ptr<fibre> context;
     std::uint32_t rank = 0;
     virtual_time clock = 0;
-    std::vector<std::uint32_t> lanes;                ///< of a rank's own fibre: its other fibres
-    const function_ref<bool()>* is_ready = nullptr;  ///< not null: it blocks
+    std::vector<std::uint32_t> lanes;                ///< the lanes of the rank, if this is the
+                                                     ///< rank's own fibre
+    const function_ref<bool()>* is_ready = nullptr;  ///< the awaited condition; null if the fibre
+                                                     ///< is not blocked
     virtual_time until = 0;
-    virtual_time timer = end_of_time;  ///< of the earliest timer event
+    virtual_time timer = end_of_time;  ///< the time of the earliest timer event
     wake why = wake::ready;
   };
 
   void add(virtual_time when, kind what, std::uint32_t number) {
     events_.add({when, static_cast<std::uint32_t>(what), number});
   }
-  /// Returns the time of the earliest event, if there is one.
+  /// Returns the time of the earliest event, or `end_of_time` if there is none.
   [[nodiscard]] virtual_time earliest() const noexcept {
     return events_.empty() ? end_of_time : events_.earliest();
   }
@@ -200,7 +206,7 @@ class scheduler {
   event_queue events_;
   virtual_time time_ = 0;
   std::uint64_t happened_ = 0;
-  std::size_t expected_ = 0;  ///< events that the target will add
+  std::size_t expected_ = 0;  ///< number of events that the target will add
   std::uint32_t current_ = nobody;
   bool looks_ = false;
   bool stays_ = false;

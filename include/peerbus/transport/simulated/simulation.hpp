@@ -38,7 +38,7 @@ struct simulation final : virtual_clock {
   simulation& operator=(const simulation&) = delete;
   ~simulation() = default;
 
-  /// Returns the simulation that this thread runs, if any.
+  /// Returns the simulation that this thread runs, or null.
   [[nodiscard]] static simulation*& of_thread() noexcept {
     static thread_local simulation* current = nullptr;
     return current;
@@ -68,13 +68,13 @@ struct simulation final : virtual_clock {
     const std::uint32_t own = clock.rank();
     static_cast<void>(clock.block([this, own] { return messages.is_answered(own); }, end_of_time));
   }
-  /// Charges the running rank the copying of rows, and sends those of other ranks.
+  /// Charges the running rank for copying rows, and sends messages for rows of other ranks.
   void move_rows(message_kind kind, std::span<const row_access> rows) noexcept;
 
   /// Implements `simulated::run_lanes`.
   void run_lanes(std::size_t count, function_ref<void(std::size_t)> body);
 
-  /// Returns the rank in whose part of a window `memory` lies.
+  /// Returns the rank whose part of a window contains `memory`.
   [[nodiscard]] std::uint32_t owner_of(const void* memory) const noexcept {
     return std::prev(owners.upper_bound(memory))->second;
   }
@@ -90,7 +90,7 @@ struct simulation final : virtual_clock {
   scheduler clock;
   network messages;
   std::vector<sleeper> sleepers;
-  std::map<const void*, std::uint32_t> owners;  ///< of parts of windows, by their first byte
+  std::map<const void*, std::uint32_t> owners;  ///< ranks of parts of windows, by first byte
 };
 
 inline void simulation::move_rows(message_kind kind, std::span<const row_access> rows) noexcept {
@@ -136,8 +136,8 @@ inline void simulation::run_lanes(std::size_t count, function_ref<void(std::size
     if (problem) std::rethrow_exception(problem);
 }
 
-/// Waits until all that the calling rank has sent is delivered: what it tells its peers before it
-/// leaves must not come after the news that it left.
+/// Waits until everything that the calling rank has sent is delivered, because it must not arrive
+/// after the news that the rank left.
 struct deliver_all {
   void operator()(simulation* running) const noexcept {
     if (running == nullptr || running != simulation::of_thread()) return;
@@ -148,17 +148,18 @@ struct deliver_all {
   }
 };
 
-/// The lock of a world of fibres, which one thread runs, and how they wait in its allgather.
+/// The lock of a world of fibres, which one thread runs. It also lets fibres wait in the world's
+/// allgather.
 class fibre_gate {
  public:
-  /// Keeps other fibres from running while it is held.
+  /// A mutex that keeps other fibres from running while it is held.
   struct mutex {
     void lock() noexcept { simulation::of_thread()->clock.stay(true); }
     void unlock() noexcept { simulation::of_thread()->clock.stay(false); }
   };
 
-  /// Waits until `open`, and not after `until`: fibres have no work to do meanwhile. Returns false
-  /// if nothing can happen any more.
+  /// Waits until `open` is called, and no longer than until `until`. Fibres have no idle work.
+  /// Returns false if nothing can happen any more.
   [[nodiscard]] bool wait(std::unique_lock<mutex>& lock, deadline until,
                           std::chrono::milliseconds /*pause*/) {
     scheduler& clock = simulation::of_thread()->clock;
@@ -185,7 +186,7 @@ class fibre_gate {
 
 using fibre_world = shared_world<fibre_gate>;
 
-/// A simulated rank. Its host is its group of the first level of the platform.
+/// The bootstrap of a simulated rank. Its host is its group of the first level of the platform.
 class fibre_bootstrap final : public shared_bootstrap<fibre_world> {
  public:
   fibre_bootstrap(std::shared_ptr<fibre_world> world, rank_id rank,
@@ -200,7 +201,7 @@ class fibre_bootstrap final : public shared_bootstrap<fibre_world> {
   }
 };
 
-/// Makes a simulation that of this thread, as long as it lives.
+/// Installs a simulation as this thread's, as long as this object lives.
 class simulation_of_thread {
  public:
   explicit simulation_of_thread(simulation& made) noexcept {

@@ -19,31 +19,31 @@
 
 namespace peerbus::detail {
 
-/// Tells AddressSanitizer when a fibre leaves its stack for that of the thread and when it comes
-/// back, so that it takes no frame of one stack for one of the other. Does nothing otherwise.
+/// Tells AddressSanitizer when a thread switches between its stack and a fibre's, so that it does
+/// not mix up frames of the two stacks. Without AddressSanitizer, does nothing.
 class stack_switch {
  public:
 #ifdef PEERBUS_ADDRESS_SANITIZER
-  /// The fibre's stack begins at `bottom`.
+  /// Describes the fibre's stack: `bytes` bytes from `bottom` on.
   stack_switch(const void* bottom, std::size_t bytes) noexcept : inner_{bottom, bytes} {}
-  /// Before the thread goes to the fibre.
+  /// Announces that the thread is about to switch to the fibre.
   void enter() noexcept {
     __sanitizer_start_switch_fiber(&outer_frames_, inner_.bottom, inner_.bytes);
   }
-  /// After the thread came back.
+  /// Notes that the thread is back from the fibre.
   void entered() noexcept { __sanitizer_finish_switch_fiber(outer_frames_, nullptr, nullptr); }
-  /// Before the fibre goes to the thread.
+  /// Announces that the fibre is about to switch to the thread.
   void leave() noexcept {
     __sanitizer_start_switch_fiber(&inner_frames_, outer_.bottom, outer_.bytes);
   }
-  /// After the fibre came back, or began.
+  /// Notes that the fibre has begun or is back.
   void left() noexcept {
     __sanitizer_finish_switch_fiber(inner_frames_, &outer_.bottom, &outer_.bytes);
   }
-  /// After the thread came back from a fibre that has ended, and whose stack is unmapped: whatever
-  /// is mapped there next has none of its frames.
+  /// Notes that the fibre has ended and its stack is unmapped, so that a later mapping there has
+  /// none of its frames.
   void ended() noexcept { __asan_unpoison_memory_region(inner_.bottom, inner_.bytes); }
-  /// Before the fibre goes to the thread for the last time.
+  /// Announces that the fibre is about to switch to the thread for the last time.
   void end() noexcept { __sanitizer_start_switch_fiber(nullptr, outer_.bottom, outer_.bytes); }
 
  private:

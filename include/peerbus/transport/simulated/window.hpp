@@ -16,7 +16,7 @@ namespace peerbus::detail {
 
 struct simulated_memory;
 
-/// The parts of a window of `simulated`, which all ranks share. Messages on their way keep them.
+/// The parts of a window of `simulated`, which all ranks share. Messages under way keep them alive.
 struct simulated_parts {
   /// The part of a rank.
   struct part {
@@ -26,32 +26,33 @@ struct simulated_parts {
   };
 
   window_shape shape;
-  std::vector<part> of;  ///< [ranks]
-  /// The number of each rank in the simulation: [ranks]. May outlive the parts.
+  std::vector<part> of;  ///< the parts, indexed by [rank]
+  /// The number of each rank in the simulation, indexed by [rank]. May outlive the parts.
   std::shared_ptr<const std::vector<std::uint32_t>> numbers;
 
-  /// Makes the parts of `memories`: [ranks], none of them null.
+  /// Makes the parts of `memories`, which has one element per rank, none of them null.
   [[nodiscard]] static std::shared_ptr<const simulated_parts> over(
       window_shape shape, std::span<const std::shared_ptr<const simulated_memory>> memories);
 
-  /// Returns whether bytes of a rank's part exist.
+  /// Returns whether `peer` exists and its part has `bytes` bytes at `offset`.
   [[nodiscard]] bool holds(rank_id peer, std::size_t offset, std::size_t bytes) const noexcept {
     return peer.index() < of.size() && offset <= shape.bytes && bytes <= shape.bytes - offset;
   }
-  /// Returns whether a rank's signal exists.
+  /// Returns whether `peer` and signal `id` exist.
   [[nodiscard]] bool has(rank_id peer, signal_id id) const noexcept {
     return peer.index() < of.size() && index(id) < shape.signals;
   }
 };
 
 /// A part of a window as memory of this process. The kernel commits its pages, which are small, at
-/// the first touch, so that the windows of a thousand ranks cost what is used. Signals are plain
-/// words, because one thread runs all ranks.
+/// the first touch, so that the windows of a thousand ranks only take the memory that is used.
+/// Signals are plain words, because one thread runs all ranks.
 struct simulated_memory {
   std::byte* data = nullptr;
   std::uint64_t* signals = nullptr;
   std::uint32_t rank = 0;
-  /// Of the first rank's part: what the first rank that knew all parts has made of them.
+  /// The parts of the window, made by the first rank that knew all of them. Only the first rank's
+  /// memory has it.
   mutable std::weak_ptr<const simulated_parts> all;
 
   /// Maps zeroed memory.

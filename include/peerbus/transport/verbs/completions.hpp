@@ -27,13 +27,14 @@
 
 namespace peerbus::detail::rdma {
 
-/// Takes the completions of one class of traffic from a rank's devices: raises the signals that
-/// arrive, counts the requests that are done, and breaks links whose requests fail.
+/// Takes the completions of one class of traffic from a rank's devices: raises the arriving
+/// signals, counts the complete requests, and breaks links whose requests fail.
 ///
 /// Threads: any.
 class completions {
  public:
-  /// Of the links of `own`, by peer. `windows` are where signals are raised.
+  /// Takes the completions of `links`, by peer, on the queues of `own`. Signals are raised in
+  /// `windows`.
   completions(const resources& own, std::span<link> links, const window_table& windows)
       : own_{&own}, links_{links}, windows_{&windows}, arrivals_(links.size()) {
     for (arrivals& from_peer : arrivals_) from_peer.open(receive_depth);
@@ -42,7 +43,7 @@ class completions {
   completions& operator=(const completions&) = delete;
   ~completions() = default;
 
-  /// Takes what has completed. What another thread is taking at the moment is left to it.
+  /// Takes completions, unless another thread is taking them.
   void poll() noexcept {
     poll_arrivals();
     poll_requests();
@@ -51,22 +52,23 @@ class completions {
     const std::unique_lock turn{polling_, std::try_to_lock};
     if (turn) take_arrivals();
   }
-  /// Takes what has arrived, after any other thread that takes arrivals. All of it is raised on
+  /// Takes arrivals, after any other thread that is taking them. All their signals are raised on
   /// return.
   void poll_all_arrivals() noexcept {
     const std::lock_guard turn{polling_};
     take_arrivals();
   }
-  /// Calls `change` while no arrival is taken, so that no signal is raised but by `change`.
+  /// Calls `change` while no arrival is taken, so that only `change` raises signals.
   template <class Change>
   void exclude_arrivals(Change&& change) noexcept {
     const std::lock_guard turn{polling_};
     change();
   }
 
-  /// Has the next arrival, and the next completion of requests if `also_of_requests`, make the
-  /// devices' channels readable. Those that lie in the queues already do not: look after this.
-  /// Returns: whether all devices do that.
+  /// Makes the next arrival, and the next completion of requests if `also_of_requests`, set the
+  /// devices' channels readable. Completions that are in the queues already do not, so poll after
+  /// this call.
+  /// Returns: whether all devices accept this.
   [[nodiscard]] bool ask_for_events(bool also_of_requests) const noexcept {
     for (const auto& each : own_->rails())
       if (ibv_req_notify_cq(&each->received(), 0) != 0 ||
@@ -75,8 +77,8 @@ class completions {
     return true;
   }
 
-  /// Ends a link for the reason `code`, found on `queue`, unless it is broken already. Nothing
-  /// arrives over it later, and the peer's devices notice.
+  /// Breaks a link for the reason `code`, found on `queue`, unless it is broken already. Nothing
+  /// arrives over the link later, and the peer's devices notice the break.
   void break_link(link& broken, std::size_t queue, std::uint32_t code) noexcept {
     if (!broken.failure().set(code, own_->rail_of(queue))) return;
     broken_.fetch_add(1, std::memory_order_relaxed);
@@ -168,7 +170,7 @@ class completions {
   const resources* own_;
   std::span<link> links_;
   const window_table* windows_;
-  std::vector<arrivals> arrivals_;  ///< [ranks]; under `polling_`
+  std::vector<arrivals> arrivals_;  ///< indexed by [rank]; under `polling_`
 
   registered::spin_guard polling_;
   registered::spin_guard reaping_;  ///< held while completions of requests are taken

@@ -27,6 +27,7 @@
 
 namespace peerbus::detail::rdma {
 
+/// Checks the options.
 /// Throws: `error` invalid_argument if an option is outside its range.
 inline void check_options(const verbs_options& options) {
   const auto within = [](std::string_view name, std::int64_t given, std::int64_t least,
@@ -58,8 +59,8 @@ inline void check_options(const verbs_options& options) {
   registered::check_options("verbs", options);
 }
 
-/// Connects every rank with every other, for latency traffic, or for bulk traffic on the same
-/// devices if `latency` is the network for the former. Collective.
+/// Connects every rank with every other rank, for latency traffic if `latency` is null. Otherwise
+/// for bulk traffic on the same devices as `latency`, the network for latency traffic. Collective.
 /// Throws, on all ranks: `error` unsupported, invalid_argument, mismatch, out_of_memory, system; or
 /// as `bootstrap::allgather`.
 inline std::unique_ptr<network> connect(bootstrap& boot, const verbs_options& options,

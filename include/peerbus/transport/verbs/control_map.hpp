@@ -12,16 +12,16 @@
 
 namespace peerbus::detail::rdma {
 
-/// The number of receive requests on each queue pair, and so of the signals of one peer that the
-/// device holds while this rank does not look. The peer's device retries further ones until there
-/// is room.
+/// The number of receive requests on each queue pair. This is also the number of one peer's signals
+/// that the device holds while this rank does not poll. The peer's device retries further signals
+/// until there is room.
 inline constexpr std::uint32_t receive_depth = 31;
 
-/// Divides the registered memory that a rank has besides windows, in bytes from its start: a word
-/// for each rank that its `quiet` adds to; then, per rank, receive buffers, and scratch memory:
-/// notices in flight, results of atomics, and a place that nobody reads.
+/// The layout of the registered memory that a rank has besides windows, in bytes from its start. It
+/// has a word for each rank that the rank's `quiet` adds to. Then, per rank, come receive buffers
+/// and scratch memory: notices in flight, results of atomics, and a place that no call reads.
 struct control_map {
-  static constexpr std::size_t entry_bytes = sizeof(rdma::notice);  ///< the longest there is
+  static constexpr std::size_t entry_bytes = sizeof(rdma::notice);  ///< size of the longest entry
 
   std::size_t ranks;
   std::uint32_t queue_depth;

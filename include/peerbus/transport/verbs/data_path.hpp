@@ -26,12 +26,12 @@
 
 namespace peerbus::detail::rdma {
 
-/// The data path of `verbs`. Puts are noted in a chain of requests per queue pair, which is posted
-/// under one doorbell by the next `signal`, `flush`, `quiet` or `progress` to that peer, or once it
-/// is long enough. Those to bulk windows are sent in slices. A signal is a completion at the peer,
-/// of an RDMA WRITE with immediate data or of a SEND, which is what the InfiniBand specification
-/// makes puts visible by; see docs/proofs.md. `verbs` adds how windows are made. Semantics:
-/// the numbered list at `transport`.
+/// The data path of `verbs`. Puts are noted in a chain of requests per queue pair. The next
+/// `signal`, `flush`, `quiet` or `progress` to that peer posts the chain under one doorbell, or it
+/// is posted once it is long enough. Puts to bulk windows are sent in slices. A signal is a
+/// completion at the peer, of an RDMA WRITE with immediate data or of a SEND. By the InfiniBand
+/// specification, this completion makes puts visible (docs/proofs.md). `verbs` adds the making of
+/// windows. Semantics: the numbered list at `transport`.
 class data_path : public registered::data_path<network, link_sender> {
  public:
   [[nodiscard]] transport_capabilities capabilities() const noexcept {
@@ -81,13 +81,14 @@ class data_path : public registered::data_path<network, link_sender> {
     return errc::ok;
   }
 
-  /// "no connection to rank 3 any more: transport retry counter exceeded: …", and the peers that
-  /// have not acknowledged requests, of both classes. Empty if there are none.
+  /// Returns a text such as "no connection to rank 3 any more: transport retry counter exceeded:
+  /// …", and the peers that have not acknowledged requests, of both classes. Empty if there are
+  /// none.
   [[nodiscard]] std::string describe_trouble() const {
     const std::string text = net()->describe_classes();
     return text.empty() ? text : text + describe_inactive_ports(net()->own());
   }
-  /// "rxe0 port 1 GID 1", or several of these, by ", ".
+  /// Returns a text such as "rxe0 port 1 GID 1", for all devices, separated by ", ".
   [[nodiscard]] std::string describe_port() const {
     std::string text;
     for (const auto& each : net()->own().rails())
@@ -106,7 +107,8 @@ class data_path : public registered::data_path<network, link_sender> {
     }
     return bytes;
   }
-  /// The queue pair itself, for tools and tests. Null if there is none for that class.
+  /// Returns queue pair `number` to `peer`, for tools and tests. Null if there is no connection for
+  /// that class.
   [[nodiscard]] ibv_qp* queue_pair(rank_id peer, std::size_t number = 0,
                                    traffic_class traffic = traffic_class::latency) const noexcept {
     const network* const chosen = traffic == traffic_class::latency ? net().get() : net()->bulk();
@@ -138,7 +140,7 @@ class data_path : public registered::data_path<network, link_sender> {
       if (const errc code = flush(net, peer); code != errc::ok) return code;
     return errc::ok;
   }
-  /// Waits until the bulk calls that are pending by now have been posted.
+  /// Waits until the bulk calls that are pending now have been posted.
   [[nodiscard]] static errc send_pending(network& net, link& peer_link) noexcept {
     const std::uint32_t added = peer_link.pending().added();
     return net.poll_until(peer_link,

@@ -11,12 +11,13 @@
 
 namespace peerbus::detail::rdma {
 
-/// The weight of a call that does not wait for others to fill a slice.
+/// The weight of a call that does not wait for other calls to fill a slice.
 inline constexpr std::size_t at_once = std::numeric_limits<std::size_t>::max();
 
-/// Adds a call, which `set(call)` fills in, behind those that are pending to `peer_link`, whose
-/// lock the caller has. Waits if there is no room. Sends what may leave now if the call has `bytes`
-/// of a slice or more; shorter ones are collected for one doorbell.
+/// Adds a call, which `set(call)` fills in, after the calls that are pending to `peer_link`. The
+/// caller holds the lock of `peer_link`. Waits if there is no room. If the call has at least
+/// `bulk_slice` bytes, sends the slices that may leave now. Shorter calls are collected for one
+/// doorbell.
 /// Returns: ok, timed_out, unreachable, peer_dead.
 template <class Set>
 [[nodiscard]] errc defer(network& net, link& peer_link, outgoing& out, std::size_t bytes,

@@ -37,18 +37,18 @@ struct open_port {
   [[nodiscard]] std::string_view device_name() const noexcept {
     return ibv_get_device_name(device->device);
   }
-  /// Returns whether the port can send now. Asks the device.
+  /// Asks the device whether the port can send now.
   [[nodiscard]] bool is_active() const noexcept {
     ibv_port_attr now{};
     return ibv_query_port(device.get(), number, &now) == 0 && now.state == IBV_PORT_ACTIVE;
   }
-  /// "rxe0 port 1 GID 1", for messages.
+  /// Returns a text such as "rxe0 port 1 GID 1", for errors.
   [[nodiscard]] std::string describe() const {
     return concat(device_name(), " port ", unsigned{number}, " GID ", unsigned{gid_index});
   }
 };
 
-/// Finds and opens the port that `verbs_options` ask for.
+/// A search for the port that `verbs_options` ask for.
 class port_search {
  public:
   explicit port_search(const verbs_options& wanted) : wanted_{wanted} {}
@@ -73,8 +73,9 @@ class port_search {
     return found;
   }
 
-  /// Throws: `error` unsupported if this host has no device at all, invalid_argument if none is as
-  /// asked for, system. The text lists what there is.
+  /// Finds and opens the first usable port, on the nearest devices first.
+  /// Throws: `error` unsupported if this host has no device, invalid_argument if no port fits the
+  /// options, system. The text lists the devices.
   open_port find() {
     int count = 0;
     const device_list list{ibv_get_device_list(&count)};
@@ -108,7 +109,8 @@ class port_search {
     return text;
   }
 
-  /// Opens the first usable port. Records why each other port was rejected, for the error message.
+  /// Opens the first usable port of `device`, if there is one. Records why each other port was
+  /// rejected, for the error message.
   std::optional<open_port> open(ibv_device* device) {
     open_port found;
     found.device.reset(ibv_open_device(device));
@@ -164,8 +166,9 @@ class port_search {
     return true;
   }
 
-  /// Ranks addresses. RoCE v2 comes first, because it is routed and switches expect it. Then come
-  /// IPv4 addresses, which name a network, before link-local ones.
+  /// Returns the rank of an address; the highest is used. RoCE v2 comes first, because it is routed
+  /// and switches expect it. Then come IPv4 addresses, which name a network, before link-local
+  /// addresses.
   static int rank(const ibv_gid_entry& entry) noexcept {
     const std::uint8_t* const raw = entry.gid.raw;
     bool mapped_ipv4 = raw[10] == 0xff && raw[11] == 0xff;

@@ -13,9 +13,9 @@
 
 namespace peerbus::detail::rdma {
 
-/// Returns the number of the device that is to blame, if `found` is the one on which a connection
-/// broke. A peer that has noticed before closes what it has on all devices, so that a connection
-/// may break on one that works. A device whose port is not active comes first.
+/// Returns the number of the device that probably caused a break that was found on device `found`.
+/// A peer that notices a break closes its connections on all devices, so the break may be found on
+/// a working device. A device whose port is not active is the more likely cause.
 [[nodiscard]] inline std::size_t likely_cause(const resources& own, std::size_t found) noexcept {
   const auto rails = own.rails();
   if (rails.size() == 1 || !rails[found]->port().is_active()) return found;
@@ -24,9 +24,9 @@ namespace peerbus::detail::rdma {
   return found;
 }
 
-/// "no connection to rank 3 any more: transport retry counter exceeded: …", and the peers that
-/// have not acknowledged requests, with the devices if the rank has several. Empty if there are
-/// none.
+/// Returns a text such as "no connection to rank 3 any more: transport retry counter exceeded: …",
+/// and the peers that have not acknowledged requests, with the devices if the rank has several.
+/// Empty if there are none.
 [[nodiscard]] inline std::string describe_failures(const resources& own,
                                                    std::span<const link> links) {
   const char* const kind = own.is_bulk() ? "bulk " : "";
@@ -51,7 +51,7 @@ namespace peerbus::detail::rdma {
   return text;
 }
 
-/// "; port 1 of this rank's device rxe1 is not active any more", for each that is not.
+/// Returns "; port 1 of this rank's device rxe1 is not active any more", for each inactive port.
 [[nodiscard]] inline std::string describe_inactive_ports(const resources& own) {
   std::string text;
   for (const auto& each : own.rails())

@@ -10,9 +10,9 @@
 
 namespace peerbus::detail::rdma {
 
-/// Gives a verbs object back. Its result is ignored: nobody could act on it, and the object ends
-/// with the process at the latest. A child by fork gives nothing back: the kernel would take it
-/// from its parent, with whom it shares the device.
+/// Releases a verbs object. Ignores the result, because no caller could act on it, and the object
+/// ends with the process at the latest. A child by fork releases nothing, because the kernel would
+/// take the object from its parent, with which it shares the device.
 template <auto Release>
 struct releaser {
   home_process home{};

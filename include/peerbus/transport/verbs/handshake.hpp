@@ -22,25 +22,27 @@
 
 namespace peerbus::detail::rdma {
 
-/// The addresses of one device that a rank tells the others before they connect: [devices]. The
-/// numbers of its queue pairs follow: [ranks][queue pairs per peer].
+/// The addresses of one device that a rank tells the others before they connect. A message has one
+/// greeting per device, followed by the numbers of the queue pairs, indexed by [rank][queue pair].
 struct greeting {
-  std::uint64_t control_address = 0;  ///< the same for all devices
+  std::uint64_t control_address = 0;  ///< address of the memory besides windows, the same for all
+                                      ///< devices
   std::uint32_t control_key = 0;
   std::uint32_t mtu = 0;
-  std::uint32_t reads = 0;  ///< and atomics that may be in flight to the sender, per queue pair
+  std::uint32_t reads = 0;  ///< reads and atomics that may be in flight to the sender, per queue
+                            ///< pair
   std::uint16_t lid = 0;
   std::uint16_t unused = 0;
-  std::uint32_t first_packet = 0;  ///< number of the sender's first, 24 bits
+  std::uint32_t first_packet = 0;  ///< number of the sender's first packet, 24 bits
   std::uint32_t unused_too = 0;
   ibv_gid gid{};
 };
 static_assert(sizeof(greeting) == 48);
 
-/// Connects the queue pairs of a network to those of its peers.
+/// Connects the queue pairs of a network to the queue pairs of its peers.
 class handshake {
  public:
-  /// Of `greeting` and `notice`, the messages whose form both ends must share.
+  /// The version of `greeting` and `notice`, the messages whose form both ends must share.
   static constexpr std::uint64_t protocol_version = 2;
 
   explicit handshake(network& net) : net_{&net} {}
@@ -141,7 +143,8 @@ class handshake {
   }
 
   network* net_;
-  /// Random, so that delayed packets of an earlier connection do not match this one.
+  /// The number of the first packet. It is random, so that delayed packets of an earlier connection
+  /// do not match this connection.
   std::uint32_t first_packet_ = std::random_device{}() & 0xff'ffffU;
 };
 

@@ -32,21 +32,21 @@
 
 namespace peerbus::detail::rdma {
 
-/// Everything that sending to one peer changes.
+/// The state that sending to one peer changes.
 struct outgoing {
-  std::unique_ptr<send_queue[]> queues;  ///< [queue pairs per peer]
+  std::unique_ptr<send_queue[]> queues;  ///< queues, indexed by [queue pair]
   signal_names names;
-  /// The queue pairs except the first that have puts since the last signal.
+  /// The queue pairs, except the first, that have puts since the last signal.
   queue_set unsignalled = 0;
-  /// All queue pairs that have puts since the last `quiet`, a bit each.
+  /// The queue pairs that have puts since the last `quiet`, one bit each.
   std::uint32_t unacked = 0;
-  remote_place quiet_word;  ///< at the peer, for this rank alone
+  remote_place quiet_word;  ///< the peer's word for `quiet` of this rank
   std::size_t current = 0;  ///< the queue pair that the last put went to
-  /// When a wait may next ask the device whether the peer can be reached. It is kept here and not
-  /// in the wait, so that many short waits ask as often as a long one.
+  /// The time at which a wait may next ask the device whether the peer can be reached. It is kept
+  /// here and not in the wait, so that many short waits ask as often as a long wait.
   deadline next_probe = deadline::never();
 
-  /// Notes that a put goes by queue pair `number`.
+  /// Notes that a put uses queue pair `number`.
   void note_write(std::size_t number) noexcept {
     unacked |= 1U << number;
     if (number != 0) unsignalled |= static_cast<queue_set>(1U << (number - 1));
@@ -63,7 +63,7 @@ class link {
   link& operator=(const link&) = delete;
   ~link() = default;
 
-  /// Makes the queue pairs, which can receive from then on.
+  /// Makes the queue pairs to `peer`, which can receive from then on.
   /// Throws: `error` out_of_memory, system; std::bad_alloc.
   void open(const resources& own, rank_id peer) {
     own_ = &own;
@@ -100,14 +100,14 @@ class link {
   }
   [[nodiscard]] registered::guarded<outgoing>& out() noexcept { return out_; }
   [[nodiscard]] result_entries& results() noexcept { return results_; }
-  /// The calls that are sent in slices. Open on links for bulk traffic only.
+  /// Returns the calls that are sent in slices. Open only on links for bulk traffic.
   [[nodiscard]] pending_calls& pending() noexcept { return pending_; }
   [[nodiscard]] const pending_calls& pending() const noexcept { return pending_; }
   [[nodiscard]] link_failure& failure() noexcept { return failure_; }
   [[nodiscard]] const link_failure& failure() const noexcept { return failure_; }
 
-  /// Lets the device receive one more notice, into buffer `slot` of the peer's.
-  /// Returns: 0, or why the device takes no receive request.
+  /// Lets the device receive one more notice, into buffer `slot` for the peer.
+  /// Returns: 0, or the errno with which the device refuses the receive request.
   [[nodiscard]] int post_receive(std::size_t queue, std::uint32_t slot) const noexcept {
     const local_bytes buffer =
         own_->registered(queue, own_->map().receive_buffer(peer_, slot), sizeof(notice));
@@ -122,7 +122,8 @@ class link {
     return ibv_post_recv(pairs_[queue].get(), &request, &refused);
   }
 
-  /// Requests that are complete, and those that are posted and not complete, on all queue pairs.
+  /// Returns the number of requests on all queue pairs that are complete. `in_flight` counts
+  /// requests that are posted and not complete.
   [[nodiscard]] std::uint32_t completed() const noexcept {
     std::uint32_t sum = 0;
     for (const registered::request_count& count : counts()) sum += count.completed();
@@ -138,7 +139,7 @@ class link {
     const auto open = static_cast<std::int32_t>(counts()[queue].in_flight());
     return open > 0 ? static_cast<std::uint32_t>(open) : 0;
   }
-  /// Returns the queue pair that has most requests in flight.
+  /// Returns the number of the queue pair with the most requests in flight.
   [[nodiscard]] std::size_t busiest_queue() const noexcept {
     std::size_t busiest = 0;
     for (std::size_t q = 1; q < pairs_.size(); ++q)

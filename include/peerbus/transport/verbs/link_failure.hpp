@@ -13,21 +13,21 @@
 
 namespace peerbus::detail::rdma {
 
-/// The reason why a connection broke, if it did.
+/// The reason why a connection broke, or none.
 ///
 /// Threads: any.
 class link_failure {
  public:
-  /// A completion that failed.
+  /// Returns the code of a failed completion.
   static constexpr std::uint32_t code_of(ibv_wc_status status) noexcept {
     return 1U + static_cast<std::uint32_t>(status);
   }
-  /// A request that the device did not take, with an errno.
+  /// Returns the code of a request that the device refused with errno `reason`.
   static constexpr std::uint32_t code_of_errno(int reason) noexcept {
     return errno_base + static_cast<std::uint32_t>(reason);
   }
 
-  /// Keeps the first reason. "Flushed" gives way to any other, as it only follows from another.
+  /// Keeps the first reason. But any other reason replaces "flushed", which is only a consequence.
   /// Returns: whether the connection was whole until now.
   bool set(std::uint32_t code, std::size_t rail) noexcept {
     code |= static_cast<std::uint32_t>(rail) << rail_shift;
@@ -40,11 +40,11 @@ class link_failure {
   // order: none in this class; the code says nothing about other memory.
   [[nodiscard]] bool is_set() const noexcept { return code_.load(std::memory_order_relaxed) != 0; }
 
-  /// Returns the number of the device on which the connection broke. Only if it is set.
+  /// Returns the number of the device on which the connection broke. It must be broken.
   [[nodiscard]] std::size_t rail() const noexcept {
     return code_.load(std::memory_order_relaxed) >> rail_shift;
   }
-  /// Describes the reason for people. Only if it is set.
+  /// Returns the reason as text. The connection must be broken.
   [[nodiscard]] std::string describe() const {
     const std::uint32_t code = reason_in(code_.load(std::memory_order_relaxed));
     if (code > errno_base)
@@ -72,7 +72,8 @@ class link_failure {
 
  private:
   static constexpr std::uint32_t errno_base = 1U << 16U;
-  static constexpr std::uint32_t rail_shift = 24;  ///< above all reasons
+  static constexpr std::uint32_t rail_shift = 24;  ///< number of bits below the rail, enough for
+                                                   ///< all reasons
   static constexpr std::uint32_t reason_in(std::uint32_t code) noexcept {
     return code & ((1U << rail_shift) - 1);
   }

@@ -36,17 +36,17 @@
 
 namespace peerbus::detail::rdma {
 
-/// A thread's turn at sending over one link: it notes requests in the chains of the link's queue
-/// pairs and posts them. Other threads wait for their turn meanwhile, also while this one waits
-/// for room in a full queue. Over a link for bulk traffic, puts, gets and signals are noted as
-/// calls, and sent in slices later (`slice`).
+/// A thread's turn at sending over one link. It notes requests in the chains of the link's queue
+/// pairs and posts them. Other threads wait for their turn, also while this thread waits for room
+/// in a full queue. Over a link for bulk traffic, puts, gets and signals are noted as calls, and
+/// sent in slices later (`slice`).
 ///
 /// Each call returns ok, timed_out if a queue stayed full, unreachable, or peer_dead.
 class link_sender {
  public:
   link_sender(network& net, link& peer_link) noexcept
       : link_sender{net, peer_link, peer_link.out().lock()} {}
-  /// Empty if another thread has its turn.
+  /// Returns a turn, or nothing if another thread has a turn.
   [[nodiscard]] static std::optional<link_sender> take_free(network& net,
                                                             link& peer_link) noexcept {
     auto out = peer_link.out().try_lock();
@@ -54,13 +54,14 @@ class link_sender {
     return link_sender{net, peer_link, std::move(*out)};
   }
 
-  /// Lets the devices ask whether `peer` can still be reached, unless another thread has its turn.
+  /// Lets the devices ask whether `peer` can still be reached, unless another thread has a turn.
   static void probe(network& net, rank_id peer) noexcept {
     if (auto free = take_free(net, net.to(peer))) free->probe();
   }
 
   /// Notes a write of `source`, registered under `key`, to `target`, and posts a chain that is long
-  /// enough. Long writes are spread over the queue pairs, and all writes over the devices.
+  /// enough. Long writes are spread over the queue pairs. If there are several devices, all writes
+  /// are spread over the devices.
   [[nodiscard]] errc write(std::span<const std::byte> source, const rail_keys* key,
                            const remote_place& target) noexcept {
     if (is_bulk())
@@ -102,8 +103,8 @@ class link_sender {
     }
     return errc::ok;
   }
-  /// Notes a write as `write_run` does, and sends the notice of a signal, which takes the write's
-  /// own request along.
+  /// Notes a write as `write_run` does, and sends the notice of a signal. The write's own request
+  /// carries the notice if it can.
   [[nodiscard]] errc put_signal(const registered::own_part<network>& part, const put_piece& piece,
                                 signal_id id, std::uint64_t value) noexcept {
     if (const errc code = write_run(part, {&piece, 1}); code != errc::ok) return code;
@@ -127,7 +128,8 @@ class link_sender {
                        });
   }
 
-  /// Notes and posts an atomic addition to `word`; `result` receives the value before.
+  /// Notes and posts an atomic addition to `word`. The device writes the value before the addition
+  /// to `result`.
   [[nodiscard]] errc add(const local_bytes& result, const remote_place& word,
                          std::uint64_t addend) noexcept {
     if (const errc code = make_room(first()); code != errc::ok) return code;
@@ -146,9 +148,10 @@ class link_sender {
     return send_notice(net_->own(), *link_, *out_, raised, *this);
   }
 
-  /// Puts a request whose completion proves that the peer can see all earlier writes behind those
-  /// that lack such a proof: an atomic, or a read where the device has none. A write's own
-  /// completion says only that the peer's device has it.
+  /// Notes a request after earlier writes that lack a proof of visibility, on each queue pair with
+  /// such writes. Its completion proves that the peer can see them. The request is an atomic, or a
+  /// read if the device has no atomics. A write's own completion only says that the peer's device
+  /// has it.
   [[nodiscard]] errc flush_writes() noexcept {
     const std::size_t place = scratch() + net_->own().map().unread();
     for (std::size_t q = 0; out_->unacked >> q != 0; ++q) {
@@ -166,9 +169,9 @@ class link_sender {
     return errc::ok;
   }
 
-  /// Writes nothing to the peer by each device, once every `probe_interval` however often it is
-  /// called: the peer's device acknowledges that, or the link breaks. Leaves out devices by which
-  /// other requests are in flight, which tell as much.
+  /// Posts an empty write to the peer on each device, no more than once per `probe_interval`. The
+  /// peer's device acknowledges the write, or the link breaks. Skips devices with other requests in
+  /// flight, which serve the same purpose.
   void probe() noexcept {
     if (!out_->next_probe.expired()) return;
     out_->next_probe = deadline::after(options().probe_interval);
@@ -180,7 +183,7 @@ class link_sender {
     }
   }
 
-  /// Rings the doorbell for what was noted on queue pair `number`.
+  /// Posts the requests that are noted on queue pair `number`.
   [[nodiscard]] errc post(std::size_t number) noexcept { return post(out_->queues[number]); }
 
   /// Makes room for one more request in the queue's chain.
@@ -207,7 +210,7 @@ class link_sender {
   link_sender(network& net, link& peer_link, registered::guarded<outgoing>::access out) noexcept
       : net_{&net}, link_{&peer_link}, out_{std::move(out)} {}
 
-  /// Whether calls are sent in slices.
+  /// Returns whether calls are sent later, in slices.
   [[nodiscard]] bool is_bulk() const noexcept { return net_->own().is_bulk(); }
   template <class Set>
   [[nodiscard]] errc defer(std::size_t bytes, Set&& set) noexcept {
@@ -223,12 +226,12 @@ class link_sender {
   [[nodiscard]] std::span<const std::unique_ptr<rail>> rails() const noexcept {
     return net_->own().rails();
   }
-  /// `place` as a request on queue pair `number` reaches it.
+  /// Returns `place` with the key for requests on queue pair `number`.
   [[nodiscard]] wire_place on_wire(std::size_t number, const remote_place& place) const noexcept {
     return {place.address, place.key[net_->own().rail_of(number)]};
   }
 
-  /// Writes pieces, each by the device that is least busy.
+  /// Notes a write in pieces, each on the least busy device.
   [[nodiscard]] errc write_in_pieces(std::span<const std::byte> source, const rail_keys* key,
                                      const remote_place& target) noexcept {
     const bool is_long = source.size() >= options().stripe_bytes;
@@ -256,7 +259,7 @@ class link_sender {
     return post(queue);
   }
 
-  /// Calls `note(local, remote)` for parts that a message on queue pair `number` can hold.
+  /// Calls `note(local, remote)` for each part that fits into a message on queue pair `number`.
   template <class Byte, class Note>
   [[nodiscard]] errc in_messages(std::size_t number, std::span<Byte> local, const rail_keys* keys,
                                  const remote_place& remote, Note&& note) noexcept {

@@ -15,9 +15,9 @@
 
 namespace peerbus::detail::rdma {
 
-/// Returns the order in which to try devices for a rank on NUMA node `own`: first those on that
-/// node, then those on other nodes, then those of unknown place (-1). Within each of these groups
-/// the order stays. If `own` is unknown, the order stays.
+/// Returns the order in which to try devices for a rank on NUMA node `own`: first devices on that
+/// node, then on other nodes, then on an unknown node (-1). Within each group, and if `own` is
+/// unknown, the order of `nodes` stays.
 inline std::vector<std::size_t> nearest_first(const std::vector<int>& nodes, int own) {
   std::vector<std::size_t> order(nodes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

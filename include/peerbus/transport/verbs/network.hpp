@@ -49,17 +49,19 @@ namespace peerbus::detail::rdma {
 /// A rank's end of the network for one class of traffic: its rails, a link to each rank, and its
 /// windows. Completions are also taken while the rank waits in its bootstrap, as idle work.
 ///
-/// Whoever waits long looks at both classes. The first polls of a wait for latency traffic, while
-/// it spins, leave bulk traffic alone.
+/// A long wait polls both classes. The first polls of a wait for latency traffic, while it spins,
+/// seldom poll bulk traffic.
 class network final : public registered::class_pair<network> {
  public:
-  static constexpr std::string_view name = "verbs";  ///< in errors
-  /// A poll takes what the device has ready, so short waits need not ask for their deadline.
+  static constexpr std::string_view name = "verbs";  ///< the name in errors
+  /// False because a poll only takes completions that the device has ready, so short waits need not
+  /// check their deadline.
   static constexpr bool polls_may_last = false;
   using window_part = rdma::window_part;
 
-  /// Opens links that can receive, and takes completions from then on. `latency`: null for latency
-  /// traffic; for bulk traffic that network, which outlives this one and owns the same devices.
+  /// Opens links that can receive, and takes completions from then on. `latency` is null for
+  /// latency traffic. For bulk traffic it is the network for latency traffic, which outlives this
+  /// network and owns the same devices.
   /// Throws: `error` invalid_argument, unsupported, out_of_memory, system; std::bad_alloc.
   network(const bootstrap& boot, const opened_devices& devices, const verbs_options& options,
           wait_thresholds waiting, network* latency)
@@ -74,9 +76,9 @@ class network final : public registered::class_pair<network> {
   network(const network&) = delete;
   network& operator=(const network&) = delete;
 
-  /// Waits until the peers have what was posted to them, because a queue pair that is destroyed
-  /// takes its requests along. Waits up to 5 s. Does not wait for peers that have exited.
-  /// A child by fork does not wait.
+  /// Waits until the peers have all posted requests, because a destroyed queue pair loses its
+  /// requests. Waits up to 5 s. Does not wait for peers that have exited. A child by fork does not
+  /// wait.
   ~network() {
     if (is_bulk()) return;  // That one has waited for both.
     idle().remove(*this);
@@ -90,19 +92,19 @@ class network final : public registered::class_pair<network> {
   [[nodiscard]] window_table& windows() noexcept { return windows_; }
   [[nodiscard]] const window_table& windows() const noexcept { return windows_; }
 
-  /// Lets peers reach the memory of a window.
+  /// Registers the memory of a window, so that peers reach it.
   /// Throws: `error` out_of_memory, system.
   [[nodiscard]] registration register_window(std::span<std::byte> memory) const {
     return own_.register_window(memory);
   }
-  /// Calls `change` while no arrival is taken, so that no signal is raised but by `change`.
+  /// Calls `change` while no arrival is taken, so that only `change` raises signals.
   template <class Change>
   void exclude_arrivals(Change&& change) noexcept {
     completions_.exclude_arrivals(change);
   }
 
   ///@{
-  /// Takes what has completed in both classes, and sends slices of bulk traffic.
+  /// Takes completions of both classes, and sends slices of bulk traffic.
   void poll() noexcept {
     if (is_bulk()) first().completions_.poll();
     poll_here();
@@ -110,8 +112,8 @@ class network final : public registered::class_pair<network> {
   }
   void advance() noexcept override { poll(); }
   ///@}
-  /// Takes what has arrived in this class. For bulk traffic, also sends slices. One in many polls
-  /// at latency traffic is one at bulk traffic, too.
+  /// Takes arrivals of this class. For bulk traffic, also sends slices. One in 1024 polls of
+  /// latency traffic also polls bulk traffic.
   void poll_arrivals() noexcept {
     if (is_bulk()) return poll_here();
     completions_.poll_arrivals();
@@ -120,10 +122,11 @@ class network final : public registered::class_pair<network> {
   }
   void poll_all_arrivals() noexcept { completions_.poll_all_arrivals(); }
 
-  /// Readable while armed, when something arrives in any class.
+  /// Returns the descriptor that becomes readable when something arrives in any class while armed.
   [[nodiscard]] int arrival_fd() const noexcept { return own_.wake_descriptor(); }
-  /// Contract as `arm` of `transport`, for both classes. While bulk calls are pending, completions
-  /// of bulk requests wake as well. Only of the network for latency traffic.
+  /// Arms `arrival_fd` for both classes. Contract as `arm` of `transport`. While bulk calls are
+  /// pending, completions of bulk requests wake as well. Must be called on the network for latency
+  /// traffic.
   [[nodiscard]] bool arm() noexcept {
     if (!parking_.try_lock()) return false;
     network* const other = bulk();
@@ -140,14 +143,15 @@ class network final : public registered::class_pair<network> {
     parking_.unlock();
     return false;
   }
-  /// Ends what `arm` began. The same thread calls it.
+  /// Ends `arm`. The thread that armed must call it.
   void disarm() noexcept {
     for (const auto& each : own_.rails()) rail::take_events(*each->device());
     parking_.unlock();
   }
-  /// Sleeps until something arrives or `until`, unless `word` is `value` already. One thread at a
-  /// time may sleep.
-  /// Returns: false, at once, to any other thread.
+  /// Sleeps until something arrives or until `until`, unless `word` is at least `value` already.
+  /// Only one thread at a time may sleep.
+  /// Returns: false, at once, if another thread sleeps or is armed, or if a device cannot report
+  /// arrivals.
   [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until) noexcept {
     if (!first().arm()) return false;
     if (word.value() < value) wait_readable(first().own_.wake_descriptor(), until);
@@ -155,13 +159,14 @@ class network final : public registered::class_pair<network> {
     return true;
   }
 
-  /// Sends what may leave now of the bulk calls that are pending to `peer_link`, whose lock the
-  /// caller has.
+  /// Sends the slices that may leave now of the bulk calls that are pending to `peer_link`. The
+  /// caller holds the lock of `peer_link`.
   void send_slices_to(link& peer_link, outgoing& out) noexcept {
     slices_.send_to(*this, peer_link, out);
   }
 
-  /// Memory kept for each peer besides windows, except what the device's driver keeps.
+  /// Returns the number of bytes kept for each peer besides windows, except the memory of the
+  /// device's driver.
   [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
     return sizeof(link) + sizeof(arrivals) + arrivals::bytes_held(receive_depth) +
            own_.queues() * (sizeof(send_queue) + sizeof(registered::request_count) +
@@ -173,7 +178,7 @@ class network final : public registered::class_pair<network> {
   }
 
   /// Posts as much of the chain of `queue`, one of the link's, as the device takes now. If the
-  /// device refuses a request for good, breaks the link.
+  /// device refuses a request permanently, breaks the link.
   /// Returns: as `send_queue::post`.
   [[nodiscard]] int post(link& peer_link, send_queue& queue) noexcept {
     const int failed = queue.post();
@@ -185,13 +190,14 @@ class network final : public registered::class_pair<network> {
     return failed;
   }
 
-  /// Takes completions until `done()`. If a link completes nothing for `stall_timeout`, breaks it.
+  /// Takes completions until `done()`. If `peer_link` completes nothing for `stall_timeout`, breaks
+  /// it.
   /// Returns: ok, unreachable, peer_dead, timed_out.
   template <class Done>
   [[nodiscard]] errc poll_until(link& peer_link, Done&& done) noexcept {
     return registered::poll_until(*this, peer_link, done);
   }
-  /// Gives the core up. Devices complete requests by themselves, and soon.
+  /// Yields the core once, because devices complete requests without help, and soon.
   void pause(deadline /*until*/) noexcept { ::sched_yield(); }
   /// Breaks a link over which nothing completes.
   void give_up(link& peer_link) noexcept {
@@ -199,9 +205,9 @@ class network final : public registered::class_pair<network> {
                             link_failure::code_of(IBV_WC_RESP_TIMEOUT_ERR));
   }
 
-  /// Posts all that is noted, of any class, as sources may lie in windows of the other class. Waits
-  /// until every peer that runs has it.
-  /// Returns: whether this is so.
+  /// Posts all noted requests of any class, because sources may lie in windows of the other class.
+  /// Waits until every running peer has them.
+  /// Returns: whether the peers have them by `until`.
   [[nodiscard]] bool settle(deadline until) noexcept {
     network* const other = first().bulk();
     while (!first().all_delivered() || (other != nullptr && !other->all_delivered())) {
@@ -212,14 +218,16 @@ class network final : public registered::class_pair<network> {
     return true;
   }
 
-  /// Returns why nothing can come any more from `awaited`, or from some rank if it is empty.
+  /// Returns ok, or the reason why nothing can arrive any more from `awaited`, or from some rank if
+  /// it is empty.
   [[nodiscard]] errc health(std::optional<rank_id> awaited) const noexcept {
     return registered::health(*this, awaited);
   }
   /// Returns whether any link is broken.
   [[nodiscard]] bool any_broken() const noexcept { return completions_.any_broken(); }
 
-  /// Describes broken connections of this class, and the peers that have not acknowledged requests.
+  /// Returns a text that names broken connections of this class, and peers that have not
+  /// acknowledged requests.
   [[nodiscard]] std::string describe_trouble() const {
     return rdma::describe_failures(own_, {links_.get(), size()});
   }
@@ -259,7 +267,7 @@ class network final : public registered::class_pair<network> {
   std::unique_ptr<link[]> links_;
   completions completions_;
   registered::spin_guard parking_;
-  slice_rounds slices_{own_, {links_.get(), size()}};  ///< of bulk traffic
+  slice_rounds slices_{own_, {links_.get(), size()}};  ///< the rounds of bulk traffic
 };
 
 }  // namespace peerbus::detail::rdma

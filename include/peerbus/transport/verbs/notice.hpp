@@ -12,19 +12,19 @@
 
 namespace peerbus::detail::rdma {
 
-/// A signal that is to be raised to `value`, in the window of number `window`.
+/// A signal that is to be raised to `value`, in window number `window`.
 struct raised_signal {
   std::uint32_t window = 0;
   signal_id id{};
   std::uint64_t value = 0;
 };
 
-/// The queue pairs other than the first that a signal has to wait for, a bit each.
+/// The queue pairs, other than the first, that a signal has to wait for, one bit each.
 using queue_set = std::uint8_t;
 inline constexpr std::size_t most_queue_pairs = 9;
 
-/// A signal in full, as a SEND carries it. Host byte order; `protocol_version` and the byte order
-/// are compared when ranks connect.
+/// The full form of a signal's notice, which a SEND carries. Host byte order; `protocol_version`
+/// and the byte order are compared when ranks connect.
 struct notice {
   raised_signal what;
   std::uint16_t name = 0;
@@ -32,8 +32,8 @@ struct notice {
 };
 static_assert(sizeof(notice) == 24);
 
-/// A signal in short, as the 32 bits of immediate data that come with an RDMA WRITE. `name` is a
-/// number that both ends have given to the signal; `growth` is by how much it rises.
+/// The short form of a signal's notice: the 32 bits of immediate data of an RDMA WRITE. `name` is a
+/// number that both ends have given to the signal; `growth` is the amount by which it rises.
 struct short_notice {
   static constexpr std::uint64_t most_growth = std::numeric_limits<std::uint16_t>::max();
 
@@ -50,9 +50,9 @@ struct short_notice {
   }
 };
 
-/// The names that two connected ranks have given to signals, and how far each was raised. Each end
-/// keeps such a table. Notices arrive in order, so both tables are equal when the same notice is
-/// looked at. Therefore 32 bits can stand for a window, a signal and a 64-bit value.
+/// The names that two connected ranks have given to signals, and the latest value of each. Each end
+/// keeps a table. Notices arrive in order, so both tables are equal when the same notice is
+/// handled. Therefore 32 bits can stand for a window, a signal and a 64-bit value.
 class signal_names {
  public:
   static constexpr std::size_t count = 128;

@@ -23,12 +23,13 @@
 
 namespace peerbus::detail::rdma {
 
-/// A device that a rank has opened: its port, the protection domain of all that the rank makes
-/// there, and the channel that wakes the rank. The rails of all classes of traffic on one device
-/// share it, so the keys of registered memory hold for all of them, and one descriptor tells of
-/// their arrivals.
+/// A device that a rank has opened: its port, the protection domain of the rank's objects there,
+/// and the channel that wakes the rank. The rails of all classes of traffic on one device share it.
+/// So the keys of registered memory are valid for all of them, and one descriptor reports their
+/// arrivals.
 class opened_device {
  public:
+  /// Makes the domain and the channel on the device of `port`.
   /// Throws: `error` out_of_memory, system.
   explicit opened_device(open_port port) : port_{std::move(port)} {
     domain_.reset(ibv_alloc_pd(port_.device.get()));
@@ -56,7 +57,8 @@ class opened_device {
     return register_memory(domain_, port_, memory, relaxed_ordering, what);
   }
 
-  /// Throws `error` out_of_memory or system, by errno, if `made` is null.
+  /// Checks that `made` is not null.
+  /// Throws: `error` out_of_memory or system, by errno, if it is.
   template <class Handle>
   void require(const Handle& made, std::string_view doing) const {
     if (made) return;
@@ -75,7 +77,7 @@ class opened_device {
 
 using opened_devices = std::vector<std::shared_ptr<const opened_device>>;
 
-/// Opens the devices that the options name, or the nearest one.
+/// Opens the devices that the options name, or the nearest device.
 /// Throws: `error` unsupported, invalid_argument, out_of_memory, system; std::bad_alloc.
 inline opened_devices open_devices(const verbs_options& options) {
   occupy_standard_streams();

@@ -17,7 +17,7 @@ struct pending_call {
     write,
     read,
     notice,
-    noted  ///< only the doorbell is left: the device had no room for the requests of the call
+    noted  ///< the call is noted, but the device had no room for its requests yet
   };
 
   kind what = kind::noted;

@@ -25,14 +25,13 @@
 namespace peerbus::detail::rdma {
 
 /// The part of one device that a rank has for one class of traffic, and that it opens before it
-/// knows any peer: completion queues, and a registration of the memory that belongs to no window.
-/// Only `load` and the counts of events change afterwards.
+/// knows any peer: completion queues, and a registration of the memory besides windows. Only `load`
+/// and the counts of events change afterwards.
 class rail {
  public:
   static constexpr std::uint32_t most_inline_bytes = 48;
 
-  /// With completion queues for `pairs` queue pairs. `control` is the memory that belongs to no
-  /// window.
+  /// Opens completion queues for `pairs` queue pairs. `control` is the memory besides windows.
   /// Throws: `error` invalid_argument, unsupported, out_of_memory, system.
   rail(std::shared_ptr<const opened_device> device, const verbs_options& options, std::size_t pairs,
        std::span<std::byte> control)
@@ -59,13 +58,13 @@ class rail {
   [[nodiscard]] const open_port& port() const noexcept { return device_->port(); }
   [[nodiscard]] ibv_cq& sent() const noexcept { return *sent_; }
   [[nodiscard]] ibv_cq& received() const noexcept { return *received_; }
-  /// The device's registration of the memory that belongs to no window.
+  /// Returns the device's registration of the memory besides windows.
   [[nodiscard]] const ibv_mr& control() const noexcept { return *control_; }
   [[nodiscard]] bool has_atomics() const noexcept { return device_->has_atomics(); }
   [[nodiscard]] rail_load& load() const noexcept { return load_; }
 
-  /// Takes the events of a device's channel, which may be those of several rails. One thread at a
-  /// time.
+  /// Takes the events of a device's channel, which may belong to several rails. Only one thread at
+  /// a time may call it.
   static void take_events(const opened_device& device) noexcept {
     ibv_cq* queue = nullptr;
     void* count = nullptr;
@@ -73,7 +72,7 @@ class rail {
       ++*static_cast<unsigned*>(count);
   }
 
-  /// Makes a queue pair that receives requests may be posted to. `granted` is what it can do.
+  /// Makes a queue pair to which receive requests may be posted. Sets `granted` to its capacity.
   /// Throws: `error` out_of_memory, system.
   [[nodiscard]] queue_pair make_queue_pair(ibv_qp_cap& granted) const {
     ibv_qp_init_attr wanted{};
@@ -103,6 +102,8 @@ class rail {
     return made;
   }
 
+  /// Changes the attributes `which` of `pair` to the values in `state`. `doing` names the step in
+  /// errors.
   /// Throws: `error` system.
   void modify(ibv_qp& pair, ibv_qp_attr& state, int which, std::string_view doing) const {
     if (const int failed = ibv_modify_qp(&pair, &state, which); failed != 0)
@@ -110,7 +111,7 @@ class rail {
   }
 
  private:
-  /// `events` counts those that were taken and not acknowledged.
+  /// Makes a completion queue. `events` counts its events that were taken and not acknowledged.
   [[nodiscard]] completion_queue make_completion_queue(std::size_t pairs, std::size_t depth,
                                                        unsigned& events) const {
     const auto most = static_cast<std::size_t>(port().limits.max_cqe);

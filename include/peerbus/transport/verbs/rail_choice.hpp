@@ -10,20 +10,20 @@
 
 namespace peerbus::detail::rdma {
 
-/// Bytes in a chain that are worth a doorbell of their own.
+/// The size of a chain that is worth a separate doorbell, in bytes.
 inline constexpr std::size_t long_chain_bytes = std::size_t{64} << 10U;
 
-/// Returns the number of bytes in a chain after which it is posted. If a rank has several devices,
-/// one device gets no more than that at a time.
+/// Returns the size of a chain at which it is posted, in bytes. If a rank has several devices, one
+/// device gets no more at a time.
 [[nodiscard]] inline std::size_t chain_bytes(const resources& own) noexcept {
   if (own.rails().size() == 1) return long_chain_bytes;
   return std::clamp<std::size_t>(own.options().stripe_bytes, 1, long_chain_bytes);
 }
 
-/// Returns the queue pair for the next piece of a write, if the rank has several devices: one of
-/// the device that has the fewest bytes on their way to all peers. A chain that has begun goes on,
-/// so that writes may join requests, and so that few bytes keep to one device, which spares a
-/// fence. A long write takes all queue pairs of a device, a short one the first of them.
+/// Returns the queue pair for the next piece of a write, if the rank has several devices. It
+/// belongs to the device with the fewest bytes on their way to all peers. A chain that has begun is
+/// continued, so that writes may join requests, and few bytes stay on one device, which saves a
+/// fence. A long write uses all queue pairs of a device, a short write only the first.
 [[nodiscard]] inline std::size_t choose_queue(const resources& own, const link& peer_link,
                                               outgoing& out, bool is_long) noexcept {
   if (!out.queues[out.current].chain().empty()) return out.current;

@@ -10,7 +10,7 @@
 
 namespace peerbus::detail::rdma {
 
-/// Counts the bytes that a rank has put by one of its devices, to all peers.
+/// Counts the bytes that a rank has put to all peers by one of its devices.
 ///
 /// Threads: any.
 class rail_load {
@@ -29,7 +29,8 @@ class rail_load {
   [[nodiscard]] std::uint64_t sent() const noexcept {
     return sent_.load(std::memory_order_relaxed);
   }
-  /// Returns how many bytes are on their way. 0 if bytes complete before their sender counted them.
+  /// Returns the number of bytes on their way, or 0 if bytes complete before their sender has
+  /// counted them.
   [[nodiscard]] std::uint64_t outstanding() const noexcept {
     const std::uint64_t complete = complete_.load(std::memory_order_relaxed);
     const std::uint64_t all = sent();
@@ -42,12 +43,14 @@ class rail_load {
 };
 
 /// Counts the bytes of the requests of one queue pair, so that the completion of a request tells
-/// how many bytes are complete. Counts nothing before `open`: a rank with one device need not know.
+/// the number of complete bytes. Counts nothing before `open`, because a rank with one device does
+/// not need the counts.
 ///
 /// Threads: `note` and `take_back` from one at a time, `complete` from one at a time.
 class byte_count {
  public:
-  /// Adds to `load`. `places`, a power of two, is no less than the requests in flight.
+  /// Begins to count, and adds the counts to `load`. `places`, a power of two, is no less than the
+  /// number of requests in flight.
   /// Throws: std::bad_alloc.
   void open(rail_load& load, std::uint32_t places) {
     totals_ = std::make_unique<std::atomic<std::uint64_t>[]>(places);
@@ -66,13 +69,13 @@ class byte_count {
     totals_[number & mask_].store(total_, std::memory_order_relaxed);
     load_->note_sent(bytes);
   }
-  /// The device has not taken the last requests, which carry `bytes`.
+  /// Notes that the device has refused the last requests, which carry `bytes` bytes.
   void take_back(std::uint64_t bytes) noexcept {
     if (load_ == nullptr || bytes == 0) return;
     total_ -= bytes;
     load_->take_back(bytes);
   }
-  /// All requests up to `number` are complete, or have failed.
+  /// Notes that all requests up to `number` are complete, or have failed.
   void complete(std::uint32_t number) noexcept {
     if (load_ == nullptr) return;
     const std::uint64_t total = totals_[number & mask_].load(std::memory_order_relaxed);
@@ -82,10 +85,11 @@ class byte_count {
 
  private:
   rail_load* load_ = nullptr;
-  std::unique_ptr<std::atomic<std::uint64_t>[]> totals_;  ///< after each request, by its number
+  std::unique_ptr<std::atomic<std::uint64_t>[]> totals_;  ///< total bytes after each request, by
+                                                          ///< its number
   std::uint32_t mask_ = 0;
-  std::uint64_t total_ = 0;     ///< of all requests that were posted
-  std::uint64_t complete_ = 0;  ///< of those that are complete
+  std::uint64_t total_ = 0;     ///< bytes of all requests that were posted
+  std::uint64_t complete_ = 0;  ///< bytes of complete requests
 };
 
 }  // namespace peerbus::detail::rdma

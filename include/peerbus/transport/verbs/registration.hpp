@@ -25,7 +25,7 @@
 
 namespace peerbus::detail::rdma {
 
-/// Describes the limit of locked memory, which registering runs into.
+/// Returns a text with the limit of locked memory, which registrations may exceed.
 inline std::string describe_lock_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return {};
@@ -35,7 +35,7 @@ inline std::string describe_lock_limit() {
                 "systemd service, or --ulimit memlock= of a container)");
 }
 
-/// Memory of a window that the rank's devices and peers reach.
+/// The registration of a window's memory, by which the rank's devices and peers reach it.
 class registration {
  public:
   registration() = default;
@@ -48,7 +48,7 @@ class registration {
   }
 
   explicit operator bool() const noexcept { return held_ != nullptr; }
-  /// The local keys, which stay where they are as long as the memory is registered.
+  /// Returns the local keys, which stay at their address as long as the memory is registered.
   [[nodiscard]] const rail_keys* local_key() const noexcept { return &held_->keys; }
   [[nodiscard]] rail_keys remote_key() const noexcept {
     rail_keys keys{};
@@ -68,12 +68,12 @@ class registration {
   std::unique_ptr<held> held_;
 };
 
-/// Memory of a peer as each of the rank's devices reaches it.
+/// The start of memory of a peer, with a key for each of the rank's devices.
 using remote_place = registered::remote_place<rail_keys>;
 using window_part = registered::window_part<registration>;
 using window_table = registered::window_table<window_part>;
 
-/// Makes `memory` reachable for the device and for peers. All pages are taken and locked.
+/// Makes `memory` reachable for the device and for peers. All its pages are committed and locked.
 /// Throws: `error` out_of_memory, system.
 inline memory_region register_memory(const protection_domain& domain, const open_port& port,
                                      std::span<std::byte> memory, bool relaxed_ordering,

@@ -19,19 +19,20 @@ struct local_bytes {
   std::uint32_t key = 0;
 };
 
-/// Memory of a peer as one device reaches it.
+/// The start of memory of a peer, with the key for one device.
 using wire_place = registered::remote_place<std::uint32_t>;
 
-/// The requests of one queue pair that are not posted yet, linked so that one doorbell rings for
-/// all. A write whose target continues that of the write before joins its request, as one more
-/// piece to gather.
+/// The requests of one queue pair that are not posted yet, linked so that one doorbell posts all of
+/// them. A write whose target continues the target of the write before joins its request, as one
+/// more piece to gather.
 ///
 /// Threads: one at a time.
 class request_chain {
  public:
   static constexpr std::size_t most_requests = 16;
-  static constexpr std::size_t most_pieces = 16;  ///< that one request gathers
-  /// A request of this length is long enough: a further write begins another.
+  static constexpr std::size_t most_pieces = 16;  ///< largest number of pieces of one request
+  /// The largest size of a request that writes have joined, in bytes. A further write begins
+  /// another request.
   static constexpr std::uint32_t most_merged_bytes = 1U << 20U;
 
   request_chain() noexcept {
@@ -41,23 +42,24 @@ class request_chain {
   request_chain& operator=(const request_chain&) = delete;
   ~request_chain() = default;
 
-  /// Sets the number of pieces that the device gathers.
+  /// Sets the largest number of pieces that the device gathers.
   void limit_pieces(std::size_t most) noexcept { pieces_limit_ = std::min(most, most_pieces); }
 
   [[nodiscard]] bool empty() const noexcept { return begin_ == end_; }
   /// Returns whether nothing can be appended until `clear`.
   [[nodiscard]] bool full() const noexcept { return end_ == most_requests; }
   [[nodiscard]] std::uint32_t count() const noexcept { return end_ - begin_; }
-  /// Returns how many bytes all requests carry.
+  /// Returns the number of bytes that all requests carry.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  /// Returns how many bytes `request` carries.
+  /// Returns the number of bytes that `request` carries.
   [[nodiscard]] static std::size_t bytes_of(const ibv_send_wr& request) noexcept {
     std::size_t sum = 0;
     for (int i = 0; i < request.num_sge; ++i) sum += request.sg_list[i].length;
     return sum;
   }
 
-  /// Adds `from` to the last request, if that is a write which ends where `place` begins.
+  /// Adds `from` to the last request, if it is a write that ends where `place` begins. Returns
+  /// whether it did.
   [[nodiscard]] bool extend_write(const local_bytes& from, const wire_place& place) noexcept {
     if (empty()) return false;
     ibv_send_wr& last = this->last();
@@ -77,7 +79,7 @@ class request_chain {
     return true;
   }
 
-  /// Appends a request. Not while `full`. A length of 0 reads and writes nothing.
+  /// Appends a request. The chain must not be `full`. A length of 0 reads and writes nothing.
   ibv_send_wr& append(ibv_wr_opcode opcode, const local_bytes& local,
                       const wire_place& remote) noexcept {
     // Only what may have changed since its last use; the constructor has zeroed the rest.
@@ -99,7 +101,8 @@ class request_chain {
     return request;
   }
 
-  /// Returns the last request if it is a write that can still be given immediate data, else null.
+  /// Returns the last request if it is a write that can still be given immediate data, otherwise
+  /// null.
   [[nodiscard]] ibv_send_wr* last_plain_write() noexcept {
     if (empty() || last().opcode != IBV_WR_RDMA_WRITE) return nullptr;
     return &last();
@@ -107,7 +110,7 @@ class request_chain {
 
   [[nodiscard]] ibv_send_wr* first() noexcept { return &requests_[begin_]; }
   [[nodiscard]] ibv_send_wr& last() noexcept { return requests_[end_ - 1]; }
-  /// Removes the requests before `kept`, which is in the chain: the device has taken them.
+  /// Removes the requests before `kept`, which is in the chain, because the device has taken them.
   void drop_before(const ibv_send_wr& kept) noexcept {
     for (; first() != &kept; ++begin_) bytes_ -= bytes_of(*first());
   }
@@ -122,7 +125,7 @@ class request_chain {
   std::array<ibv_send_wr, most_requests> requests_{};
   std::array<std::array<ibv_sge, most_pieces>, most_requests> pieces_;
   std::size_t pieces_limit_ = most_pieces;
-  std::uint32_t begin_ = 0;  ///< beyond 0 after `drop_before`
+  std::uint32_t begin_ = 0;  ///< the first request, above 0 after `drop_before`
   std::uint32_t end_ = 0;
   std::uint32_t last_bytes_ = 0;
   std::size_t bytes_ = 0;

@@ -8,10 +8,11 @@
 
 namespace peerbus::detail::rdma {
 
-/// Names a request by its queue pair and by its number there. A completion carries it in 64 bits.
+/// The identity of a request: its queue pair and its number there. A completion carries it in 64
+/// bits.
 struct request_id {
   std::uint32_t pair = 0;  ///< peer x queue pairs per peer + queue pair
-  /// Of a send request: how many were posted up to it. Of a receive request: its slot.
+  /// The number of requests posted up to this send request, or the slot of a receive request.
   std::uint32_t number = 0;
 
   [[nodiscard]] static constexpr std::uint32_t pair_of(rank_id peer, std::size_t queue,

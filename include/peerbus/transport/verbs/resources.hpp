@@ -27,11 +27,12 @@
 
 namespace peerbus::detail::rdma {
 
-/// The rails of a rank for one class of traffic, and the memory that belongs to no window, which is
-/// registered with all of them. Each link has the same queue pairs: queue pair `q` is one of rail
-/// `rail_of(q)`, so that those of the first numbers are on different rails.
+/// The rails of a rank for one class of traffic, and the memory besides windows, which is
+/// registered with all of them. Each link has the same queue pairs. Queue pair `q` belongs to rail
+/// `rail_of(q)`, so that the first queue pairs are on different rails.
 class resources {
  public:
+  /// Opens a rail on each of `devices`, for `ranks` ranks.
   /// Throws: `error` invalid_argument, unsupported, out_of_memory, system; std::bad_alloc.
   resources(const opened_devices& devices, const verbs_options& options, std::size_t ranks,
             traffic_class traffic)
@@ -61,7 +62,7 @@ class resources {
   [[nodiscard]] bool is_bulk() const noexcept { return traffic_ == traffic_class::bulk; }
   [[nodiscard]] traffic_class traffic() const noexcept { return traffic_; }
   ///@{
-  /// The settings of connections for this class.
+  /// Returns a setting of connections for this class.
   [[nodiscard]] int service_level() const noexcept {
     return is_bulk() && options_.bulk_service_level >= 0 ? options_.bulk_service_level
                                                          : options_.service_level;
@@ -71,16 +72,16 @@ class resources {
                                                          : options_.traffic_class;
   }
   ///@}
-  /// Returns whether the bytes of requests are counted: to choose a device, or to bound how many of
-  /// them are on their way.
+  /// Returns whether the bytes of requests are counted, to choose a device or to limit the bytes on
+  /// their way.
   [[nodiscard]] bool counts_bytes() const noexcept { return is_bulk() || rails_.size() > 1; }
-  /// Returns how many bytes are on their way to all peers, if they are counted.
+  /// Returns the number of bytes on their way to all peers, if they are counted.
   [[nodiscard]] std::uint64_t outstanding() const noexcept {
     std::uint64_t sum = 0;
     for (const auto& each : rails_) sum += each->load().outstanding();
     return sum;
   }
-  /// The devices of the rails.
+  /// Returns the devices of the rails.
   /// Throws: std::bad_alloc.
   [[nodiscard]] opened_devices devices() const {
     opened_devices all;
@@ -93,20 +94,20 @@ class resources {
   [[nodiscard]] bool has_atomics() const noexcept {
     return std::ranges::all_of(rails_, [](const auto& each) { return each->has_atomics(); });
   }
-  /// Returns the length of the longest message that all rails take.
+  /// Returns the size of the longest message that all rails take, in bytes.
   [[nodiscard]] std::size_t most_message_bytes() const noexcept { return most_message_bytes_; }
-  /// A descriptor that is readable while a device has an event for this rank, of any class. Only of
-  /// the resources for latency traffic.
+  /// Returns a descriptor that is readable while a device has an event for this rank, of any class.
+  /// Must be called on the resources for latency traffic.
   [[nodiscard]] int wake_descriptor() const noexcept {
     return channels_ ? channels_.get() : rails_.front()->device()->channel().fd;
   }
 
-  /// The registered memory that belongs to no window, and how it is divided.
+  /// Returns the layout of the registered memory besides windows.
   [[nodiscard]] const control_map& map() const noexcept { return map_; }
   [[nodiscard]] std::byte* memory(std::size_t offset) const noexcept {
     return memory_.data() + offset;
   }
-  /// A part of that memory, for requests on `queue`.
+  /// Returns `length` bytes at `offset` in the memory besides windows, for requests on `queue`.
   [[nodiscard]] local_bytes registered(std::size_t queue, std::size_t offset,
                                        std::uint32_t length) const noexcept {
     return {reinterpret_cast<std::uintptr_t>(memory(offset)), length,
@@ -139,7 +140,7 @@ class resources {
   control_map map_;
   mapping memory_;
   std::vector<std::unique_ptr<rail>> rails_;
-  unique_fd channels_;  ///< of all rails, if there are several
+  unique_fd channels_;  ///< descriptor of all rails' channels, if there are several rails
   std::size_t most_message_bytes_ = std::numeric_limits<std::size_t>::max();
 };
 

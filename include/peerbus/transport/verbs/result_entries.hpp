@@ -11,7 +11,7 @@
 
 namespace peerbus::detail::rdma {
 
-/// Deals out the entries of registered memory that a device writes results of atomics to. A call
+/// Deals out the entries of registered memory to which a device writes results of atomics. A call
 /// has an entry until it has read its result.
 ///
 /// Threads: any.
@@ -19,7 +19,7 @@ class result_entries {
  public:
   static constexpr std::size_t count = 16;
 
-  /// Empty if all are in use.
+  /// Returns a free entry, or nothing if all are in use.
   [[nodiscard]] std::optional<std::size_t> take() noexcept {
     std::uint32_t used = used_.load(std::memory_order_relaxed);
     for (;;) {

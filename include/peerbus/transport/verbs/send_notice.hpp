@@ -18,8 +18,8 @@
 
 namespace peerbus::detail::rdma {
 
-/// Sends 32 bits with the last write of `queue`, if that is not posted yet, or with an empty one.
-/// `poster` is as for `send_notice`.
+/// Sends 32 bits with the last write of `queue`, if the write is not posted yet, or otherwise with
+/// an empty write. `poster` is as for `send_notice`.
 template <class Poster>
 [[nodiscard]] errc send_immediate(send_queue& queue, std::uint32_t bits, Poster& poster) noexcept {
   ibv_send_wr* carrier = queue.chain().last_plain_write();
@@ -32,12 +32,12 @@ template <class Poster>
   return poster.post(queue);
 }
 
-/// Sends the notice of a signal over `peer_link` behind everything that was put, as part of the
-/// last write if that is not posted yet. Puts on queue pairs other than the first are followed by
-/// fences.
+/// Sends the notice of a signal over `peer_link` after all earlier puts, as part of the last write
+/// if it is not posted yet. On queue pairs other than the first, fences follow the puts.
 ///
 /// `poster.make_room(queue)` makes room for a request in the chain of a queue pair, and
-/// `poster.post(queue)` posts the chain. Both return ok, or what this returns then.
+/// `poster.post(queue)` posts the chain. Both return ok, or the error that this function then
+/// returns.
 template <class Poster>
 [[nodiscard]] errc send_notice(const resources& own, const link& peer_link, outgoing& out,
                                const raised_signal& raised, Poster& poster) noexcept {

@@ -16,26 +16,27 @@
 
 namespace peerbus::detail::rdma {
 
-/// The sending half of a queue pair: a chain of requests that wait for their doorbell. The last
-/// request of each post asks for a completion, the others do not; requests complete in order, so it
-/// speaks for all before it.
+/// The sending half of a queue pair: a chain of requests that wait for their doorbell. Only the
+/// last request of each post asks for a completion. Requests complete in order, so its completion
+/// covers all requests before it.
 ///
-/// A device may hold fewer requests than it has promised, and free their places only when one of
-/// them completes that asked for it. So the first request asks as well, unless the device has
-/// already taken as long a chain at once.
+/// A device may hold fewer requests than it has promised, and free their places only when a request
+/// completes that asked for a completion. So the first request asks as well, unless the device has
+/// already taken a chain of this length at once.
 ///
 /// Threads: one at a time.
 class send_queue {
  public:
   send_queue() = default;
 
-  /// The counts of a queue pair's requests, and of their bytes.
+  /// The counts of a queue pair's requests, and of the bytes of these requests.
   struct counters {
     registered::request_count& requests;
     byte_count& bytes;
   };
 
-  /// `number` is the queue pair's in `request_id`. The counters outlive the queue.
+  /// Sets the queue up for `pair`. `number` is the number of the queue pair in `request_id`. The
+  /// counters must outlive the queue.
   void open(ibv_qp& pair, counters counts, std::uint32_t number, std::uint32_t depth,
             const ibv_qp_cap& granted) noexcept {
     chain_.limit_pieces(granted.max_send_sge);
@@ -46,7 +47,7 @@ class send_queue {
     depth_ = depth;
     most_inline_ = granted.max_inline_data;
   }
-  /// The number that `open` was given.
+  /// Returns the number that `open` was given.
   [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
   [[nodiscard]] request_chain& chain() noexcept { return chain_; }
   [[nodiscard]] const registered::request_count& count() const noexcept { return *count_; }
@@ -59,8 +60,8 @@ class send_queue {
   [[nodiscard]] bool is_idle() const noexcept {
     return chain_.empty() && count_->completed_up_to(count_->posted());
   }
-  /// A number below `places(depth)` for the next request. No other request that is chained or in
-  /// flight has the same.
+  /// Returns a number below `places(depth)` for the next request. No other request that is chained
+  /// or in flight has this number.
   [[nodiscard]] std::uint32_t next_place() const noexcept {
     return (count_->posted() + chain_.count()) & (places(depth_) - 1);
   }
@@ -69,8 +70,9 @@ class send_queue {
   }
 
   /// Posts the chain, or as much of it as the device takes now. The rest stays in the chain, to
-  /// which requests may be added as before.
-  /// Returns: 0, EAGAIN if the rest must wait until earlier requests complete, or what broke.
+  /// which requests may still be added.
+  /// Returns: 0, EAGAIN if the rest must wait until earlier requests complete, or the errno of a
+  /// failure.
   [[nodiscard]] int post() noexcept {
     if (chain_.empty()) return 0;
     finish();

@@ -14,9 +14,9 @@
 
 namespace peerbus::detail::rdma {
 
-/// Decides which bulk calls leave: at any time a rank has no more than `bulk_in_flight` bytes of
-/// bulk puts on their way, and a slice to each peer to which nothing else is. So no peer waits for
-/// another that takes nothing.
+/// Decides which bulk calls leave. At any time a rank has no more than `bulk_in_flight` bytes of
+/// bulk puts on their way, and one slice to each peer to which nothing else is on its way. So no
+/// peer waits for another peer that takes nothing.
 ///
 /// `net.post(link, queue)` posts the chain of a queue pair, and returns as `send_queue::post`.
 ///
@@ -31,26 +31,26 @@ class slice_rounds {
     return false;
   }
 
-  /// Counts a poll of latency traffic. Returns whether bulk traffic gets one as well: each 1024th
-  /// time, which is about each 0.1 ms of a wait that spins. Without that, a rank whose waits are
-  /// short would send nothing of it. Threads may lose counts of each other.
+  /// Counts a poll of latency traffic. Returns whether bulk traffic is polled as well: at each
+  /// 1024th poll, which is about each 0.1 ms of a wait that spins. Otherwise a rank with short
+  /// waits would send no bulk traffic. Threads may lose counts of each other.
   [[nodiscard]] bool are_due() noexcept {
     const std::uint32_t polls = polls_.load(std::memory_order_relaxed) + 1;
     polls_.store(polls, std::memory_order_relaxed);
     return polls % 1024 == 0;
   }
 
-  /// Sends what may leave now of the calls that are pending to `peer_link`, whose lock the caller
-  /// has.
+  /// Sends the slices that may leave now of the calls that are pending to `peer_link`. The caller
+  /// holds the lock of `peer_link`.
   template <class Network>
   void send_to(Network& net, link& peer_link, outgoing& out) noexcept {
     const std::lock_guard turn{sending_};
     for (std::size_t left = most_slices(); left != 0 && send_slice(net, peer_link, out); --left) {
     }
   }
-  /// Sends slices to all peers, in turns, as long as some may leave. Leaves out a link that another
-  /// thread has locked, which calls `send_to` itself. What another thread sends at the moment is
-  /// left to it.
+  /// Sends slices to all peers, in turns, as long as slices may leave. Skips a link that another
+  /// thread has locked, because that thread calls `send_to` itself. Does nothing if another thread
+  /// is sending.
   template <class Network>
   void send_all(Network& net) noexcept {
     if (!has_pending()) return;
@@ -70,6 +70,7 @@ class slice_rounds {
   }
 
  private:
+  /// Sends a slice to the peer of `peer_link`, if it may leave.
   /// Returns: whether anything was sent.
   template <class Network>
   [[nodiscard]] bool send_slice(Network& net, link& peer_link, outgoing& out) noexcept {
@@ -82,7 +83,8 @@ class slice_rounds {
                  [&](send_queue& queue) noexcept { return net.post(peer_link, queue); }}
         .send();
   }
-  /// So that a flood does not keep a thread in one poll.
+  /// Returns the largest number of rounds in one poll, so that a flood does not keep a thread
+  /// there.
   [[nodiscard]] std::size_t most_slices() const noexcept {
     return own_->options().bulk_in_flight / own_->options().bulk_slice;
   }

@@ -19,10 +19,10 @@
 
 namespace peerbus::detail::rdma {
 
-/// Sends a slice of the pending calls of a link for bulk traffic, without waiting for anything.
+/// A sender of one slice of the pending calls of a link for bulk traffic, which never waits.
 /// `post(queue)` posts the chain of a queue pair, and returns as `send_queue::post`.
 ///
-/// Threads: the one that has the lock of `out`.
+/// Threads: the thread that has the lock of `out`.
 template <class Post>
 class slice {
  public:
@@ -33,8 +33,8 @@ class slice {
         post_{post},
         bytes_left_{own.options().bulk_slice} {}
 
-  /// Notes calls of up to `bulk_slice` bytes together, and posts them.
-  /// Returns: whether anything was noted. Nothing is if the queue pairs have no room.
+  /// Notes calls of up to `bulk_slice` bytes in all, and posts them.
+  /// Returns: whether anything was noted. Notes nothing if the queue pairs have no room.
   [[nodiscard]] bool send() noexcept {
     pending_calls& calls = link_->pending();
     if (!post_all()) return false;  // What an earlier slice has left.
@@ -51,8 +51,8 @@ class slice {
   }
 
   ///@{
-  /// For `send_notice`, which is called only if there is room. What the device does not take now
-  /// stays in the chain.
+  /// Makes room or posts, for `send_notice`, which is called only if there is room. Requests that
+  /// the device does not take now stay in the chain.
   [[nodiscard]] errc make_room(send_queue& queue) noexcept {
     return has_room(queue) ? errc::ok : errc::unreachable;
   }
@@ -64,7 +64,7 @@ class slice {
 
  private:
   /// Notes as much of `call` as there is room for.
-  /// Returns: whether that is all of it.
+  /// Returns: whether all of it is noted.
   [[nodiscard]] bool note(pending_call& call) noexcept {
     switch (call.what) {
       case pending_call::kind::noted: return true;
@@ -75,7 +75,8 @@ class slice {
     return true;
   }
 
-  /// Calls `note_part()`, which returns the length of the part that it has noted, or 0.
+  /// Calls `note_part()` until all of `call` is noted or the slice is full. It returns the length
+  /// of the part that it has noted, or 0.
   template <class NotePart>
   [[nodiscard]] bool note_parts(pending_call& call, NotePart&& note_part) noexcept {
     while (call.bytes != 0) {
@@ -102,7 +103,8 @@ class slice {
     return part.length;
   }
 
-  /// Reads are bounded by their number, as this rank's device carries no bytes for them.
+  /// Notes the next part of a read. Reads are limited by their number, because this rank's device
+  /// carries no bytes for them. Returns the length of the part, or 0.
   [[nodiscard]] std::size_t note_read(const pending_call& call) noexcept {
     send_queue& queue = out_->queues[0];
     const std::size_t most = own_->options().bulk_in_flight / own_->options().bulk_slice;
@@ -133,7 +135,7 @@ class slice {
   [[nodiscard]] bool has_room(send_queue& queue) noexcept {
     return queue.has_room() || (post_(queue) == 0 && queue.has_room());
   }
-  /// Returns whether the devices have taken all that was noted.
+  /// Posts all chains. Returns whether the devices have taken all noted requests.
   [[nodiscard]] bool post_all() noexcept {
     bool all = true;
     for (std::size_t q = 0; q < link_->pairs().size(); ++q)

@@ -14,8 +14,9 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Collective: returns once all ranks have called it and `check()` has returned the same text on
-/// all of them. For calls that set something up; `call` is their name, and `what` that of the text.
+/// Waits until all ranks have called it, and requires that `check()` returns the same text on all
+/// ranks. Collective. For calls that set something up. `call` is the name of the call, and `what`
+/// the name of the text.
 /// Cost: one agreement between the ranks.
 /// Throws: the `error` of `check()` on this rank, and refused on the other ranks; on all ranks
 /// mismatch if texts differ; or as `rank_group::agree`.

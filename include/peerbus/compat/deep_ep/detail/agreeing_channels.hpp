@@ -9,7 +9,7 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// The channels of a buffer, as `call_agreement` sees them.
+/// The interface by which `call_agreement` uses the channels of a buffer.
 class agreeing_channels {
  public:
   agreeing_channels() = default;
@@ -17,10 +17,10 @@ class agreeing_channels {
   agreeing_channels& operator=(const agreeing_channels&) = delete;
   virtual ~agreeing_channels() = default;
 
-  /// Returns the key of the call that began an operation of a channel, which exists.
+  /// Returns the key of the call that began an operation. The channel of the operation must exist.
   [[nodiscard]] virtual call_key key_of(const started_operation& begun) const = 0;
-  /// Refuses an operation that other ranks have begun and this rank has not. Does not wait for what
-  /// ranks do after they have learned of the refusal: `finish_refusal` does.
+  /// Refuses an operation that other ranks have begun and this rank has not. Does not wait for
+  /// steps that ranks take after they have learned of the refusal; `finish_refusal` waits for them.
   virtual void refuse(const started_operation& begun, deadline until) = 0;
   /// Completes an operation that `refuse` has refused.
   virtual void finish_refusal(const started_operation& begun, deadline until) = 0;

@@ -32,11 +32,12 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// The channel of calls in CANN's layout, which uses the operators, as DeepEP-Ascend does.
+/// The channel of calls in CANN's layout. It calls the operators, as DeepEP-Ascend does.
 template <transport Transport, cann::operator_codec Codec>
 class ascend_exchange final : public ascend_channel {
  public:
-  /// Makes the operators and the arrays. Collective, as the operators' constructor.
+  /// Makes the operators and the arrays. Collective.
+  /// Throws: as the operators' constructor.
   ascend_exchange(communicator<Transport>& comm, call_agreement& agreement,
                   const low_latency_key& shape, std::size_t in_flight, moe::relay relay,
                   deadline until)
@@ -142,6 +143,7 @@ class ascend_exchange final : public ascend_channel {
   };
 
   /// Checks the arguments of a combine. Returns its batch.
+  /// Throws: `error` invalid_argument.
   [[nodiscard]] batch& checked(const ascend_combine_args& args) {
     constexpr std::string_view call = "low_latency_combine";
     const std::uint64_t number = args.handle.batch.number();
@@ -160,8 +162,9 @@ class ascend_exchange final : public ascend_channel {
                  {{dtype::float32}, {this_batch.tokens, shape().top_k}});
     return this_batch;
   }
-  /// Returns what `carry_out()` returns. If the ranks have refused the call that this rank had
-  /// begun, throws the error that says why.
+  /// Calls `carry_out()` and returns its result.
+  /// Throws: as `carry_out()`, or the reason if the ranks have refused the call that this rank had
+  /// begun.
   template <class CarryOut>
   decltype(auto) with_reason(std::uint64_t call, const std::optional<deadline>& until,
                              CarryOut&& carry_out) {
@@ -174,8 +177,8 @@ class ascend_exchange final : public ascend_channel {
     }
   }
 
-  /// Reads the ids into `ids_` and `active_`: the operators know no id of -1, but take a mask of
-  /// active slots. Returns the number of slots.
+  /// Reads the ids into `ids_` and `active_`, because the operators take a mask of active slots
+  /// instead of ids of -1. Returns the number of slots.
   [[nodiscard]] std::size_t read_ids(const const_tensor& topk_idx, std::size_t tokens) {
     constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
     const std::size_t slots = std::min(tokens * shape().top_k, ids_.size());

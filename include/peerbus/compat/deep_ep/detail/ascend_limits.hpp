@@ -26,8 +26,8 @@ inline constexpr std::array<std::uint64_t, 3> a2_hierarchy_ranks{16, 32, 64};
 /// limits of their own.
 constexpr bool a2_spans_nodes(const call& c) noexcept { return c.ranks > ranks_per_node(c, 8); }
 
-/// Returns the algorithm of the call: the one that it names, or the one that `automatic` means for
-/// it.
+/// Returns the algorithm of the call: the algorithm that it names, or the algorithm that
+/// `automatic` stands for.
 constexpr comm_algorithm algorithm_of(ascend platform, const call& c) noexcept {
   if (c.algorithm != comm_algorithm::automatic) return c.algorithm;
   if (platform == ascend::a3) return comm_algorithm::fullmesh_v1;
@@ -37,8 +37,9 @@ constexpr comm_algorithm algorithm_of(ascend platform, const call& c) noexcept {
              : comm_algorithm::fullmesh;
 }
 
-/// Returns the HCCL_BUFFSIZE that the call needs, in MB: the largest of the rules of CANN's
-/// operator and of DeepEP-Ascend. 0 in normal mode, for which no rule is published.
+/// Returns the HCCL_BUFFSIZE that the call needs, in MB: the largest result of the rules of CANN's
+/// operator and of DeepEP-Ascend. Returns 0 in normal mode, for which no rule is published, and for
+/// a call without ranks.
 constexpr std::size_t ascend_hccl_buffsize_mb(ascend platform, const call& c) noexcept {
   if (!is_low_latency(c.what) || c.ranks == 0) return 0;
   const hccl_shape shape{.max_tokens = c.max_tokens,

@@ -21,7 +21,7 @@ namespace peerbus::deep_ep::detail {
 /// The progress of a batch. In `sent` and `returning`, a hook or an event must still be called.
 enum class stage : std::uint8_t { idle, sent, received, returning, combined };
 
-/// The state that batches of all kinds of calls share. Each kind of call adds its own.
+/// The state that batches of all kinds of calls share. Each kind of call adds members of its own.
 struct batch_state {
   stage progress = stage::idle;
   std::uint64_t number = 0;  ///< number of the dispatch in its exchange
@@ -32,7 +32,7 @@ struct batch_state {
   tensor waited{};  ///< wait statistics of the call in progress
 };
 
-/// Returns the options with which a batch's call calls its exchange.
+/// Returns the options for the exchange's call: the deadline and the wait statistics of `batch`.
 template <class Options>
 Options options_of(const batch_state& batch) {
   Options options;
@@ -42,8 +42,8 @@ Options options_of(const batch_state& batch) {
   return options;
 }
 
-/// The batches of one exchange, found by the number of their dispatch. Operation 2n is dispatch n,
-/// operation 2n + 1 its combine.
+/// The batches of one exchange, found by the numbers of their dispatches. Operation 2n is dispatch
+/// n, and operation 2n + 1 is the combine of dispatch n.
 template <std::derived_from<batch_state> Batch>
 class batch_slots {
  public:
@@ -69,7 +69,8 @@ class batch_slots {
     return batch;
   }
 
-  /// Returns whether dispatch `number` is received, combined or not, and not replaced.
+  /// Returns whether dispatch `number` has been received and not replaced. It may have been
+  /// combined.
   [[nodiscard]] bool is_received(std::uint64_t number) const noexcept {
     return number != 0 && batches_.of(number).number == number && has_rows(batches_.of(number));
   }
@@ -105,7 +106,7 @@ class batch_slots {
                  " was called, expected it once: its results are received already")};
     return at(operation / 2);
   }
-  /// Calls `visit(batch)` for all that have a dispatch, in the order of their dispatches.
+  /// Calls `visit(batch)` for each batch that has a dispatch, in the order of the dispatches.
   template <class Visit>
   void for_each(Visit&& visit) {
     for (Batch* const batch : in_order<Batch>(*this)) visit(*batch);

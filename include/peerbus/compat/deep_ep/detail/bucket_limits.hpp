@@ -5,12 +5,12 @@
 #include <peerbus/compat/deep_ep/detail/checker.hpp>
 #include <peerbus/compat/deep_ep/finding.hpp>
 
-/// The limits of version 2.5's calls that move no tokens: those of `BucketBuffer`, and
-/// `EPBuffer.lb_prefetch_weights`. DeepEP's are those of `csrc/buffers/bucket.hpp` at commit
-/// def8651, which is version 2.5; DeepSeek's DeepEP-Ascend states its own in its README.
+/// The limits of version 2.5's calls that move no tokens: the calls of `BucketBuffer`, and
+/// `EPBuffer.lb_prefetch_weights`. DeepEP's limits are from `csrc/buffers/bucket.hpp` at commit
+/// def8651, which is version 2.5. DeepSeek's DeepEP-Ascend states its limits in its README.
 namespace peerbus::deep_ep::detail {
 
-inline constexpr std::size_t most_buckets = 64;  ///< tensors of a list
+inline constexpr std::size_t most_buckets = 64;  ///< largest number of tensors of a list
 
 template <class Visit>
 constexpr void check_deepep_v2_5_bucket(const call& c, checker<Visit>& check) {

@@ -15,8 +15,8 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// The names of the calls of an agreement and of what a combine is given for its dispatch, as users
-/// know them.
+/// The names that users know: of the calls of an agreement, of the argument of a combine that names
+/// its dispatch, and of the object that has the calls.
 struct call_names {
   std::string_view dispatch;
   std::string_view combine;
@@ -39,8 +39,8 @@ using key_parts = std::span<const key_part>;
 
 inline constexpr std::array<std::string_view, 3> true_or_false{"false", "true"};
 
-/// The form of the rows, the first number of the keys of normal and of expanded calls. Each kind of
-/// calls has one of them, and states the other when a rank calls the other kind.
+/// The first number of the keys of normal and of expanded calls: the form of the rows. Each of the
+/// two kinds has its own form, and states the other form if a rank calls the other kind.
 inline constexpr key_part form_part{"do_expand", true_or_false};
 inline constexpr std::uint64_t form_of_rows = 0;
 inline constexpr std::uint64_t form_expanded = 1;
@@ -52,8 +52,8 @@ inline std::string text_of(const key_part& part, std::uint64_t value) {
   return std::to_string(value);
 }
 
-/// Returns the error of a call for which `key` is the key of rank 0 and `other` that of `rank`, or
-/// none if they are equal. `call` is the name of the call.
+/// Returns the error of the call named `call` if `key`, the key of rank 0, and `other`, the key of
+/// `rank`, differ. Returns nothing if they are equal.
 inline std::optional<error> difference(std::string_view call, key_parts parts, const call_key& key,
                                        const call_key& other, rank_id rank) {
   for (std::size_t i = 0; i < parts.size(); ++i)

@@ -23,15 +23,16 @@ struct started_operation {
 
   std::uint64_t call = 0;     ///< number of the call
   std::uint64_t channel = 0;  ///< `keyed_channel::id`
-  std::uint64_t number = 0;   ///< of the dispatch in its exchange
-  std::uint64_t bound = 0;  ///< the most tokens of a rank, if each call of the channel has its own
+  std::uint64_t number = 0;   ///< number of the dispatch in its exchange
+  /// The largest number of tokens of a rank, if each call of the channel states its own.
+  std::uint64_t bound = 0;
   kind what = kind::none;
-  std::uint64_t plan = 0;  ///< of a combine: the call that made its handle
+  std::uint64_t plan = 0;  ///< for a combine, the call that made its handle
   friend bool operator==(const started_operation&, const started_operation&) = default;
 };
 
 /// Returns the error of a call for which rank 0 has begun `first`, and `rank` has begun `begun`
-/// with an equal key, or none if the ranks do the same.
+/// with an equal key. Returns nothing if both dispatch, or both combine the same dispatch.
 inline std::optional<error> difference(const call_names& names, const started_operation& first,
                                        const started_operation& begun, rank_id rank) {
   using kind = started_operation::kind;
@@ -62,9 +63,10 @@ struct call_statement {
 
   std::uint64_t call = 0;        ///< number of the call
   errc objection = errc::ok;     ///< the code of this rank's refusal; ok: it does not refuse
-  std::uint32_t text_bytes = 0;  ///< of the refusal
-  call_key key{};                ///< if the rank has not begun the call
-  std::uint64_t room = 0;        ///< likewise: the tokens of a rank that memory is needed for
+  std::uint32_t text_bytes = 0;  ///< size of the text of the refusal
+  call_key key{};                ///< key of the call, if the rank has not begun it
+  /// Tokens of a rank that need memory, if the rank has not begun the call.
+  std::uint64_t room = 0;
   std::array<started_operation, remembered_calls> started{};  ///< the latest calls, by number
   std::array<char, 360> text{};
 
@@ -76,12 +78,12 @@ struct call_statement {
   [[nodiscard]] std::string_view refusal() const noexcept {
     return {text.data(), std::min<std::size_t>(text_bytes, text.size())};
   }
-  /// Returns the operation that the rank has begun for `of_call`, of kind `none` if it has not.
+  /// Returns the operation that the rank has begun for `of_call`, or one of kind `none`.
   [[nodiscard]] started_operation started_for(std::uint64_t of_call) const noexcept {
     const started_operation& found = started[of_call % remembered_calls];
     return found.call == of_call ? found : started_operation{};
   }
-  /// Returns whether `started_for` knows what the rank has begun for `of_call`.
+  /// Returns whether the statement has the operation that the rank has begun for `of_call`.
   [[nodiscard]] bool remembers(std::uint64_t of_call) const noexcept {
     return started_for(of_call).what != started_operation::kind::none;
   }

@@ -36,9 +36,9 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// The calls of one mode and shape over an exchange of their own. It moves each batch through its
-/// stages: sent, received, returning, combined. The channel of a mode derives from it, checks
-/// arguments, puts outputs in place and publishes results.
+/// A base of channels: the calls of one mode and shape over an exchange of their own. It moves each
+/// batch through its stages: sent, received, returning, combined. The channel of a mode derives
+/// from it, checks arguments, puts outputs in place and publishes results.
 ///
 /// `Mode` has the calls (`calls`, a `keyed_channel`), the `layout` of the exchange, the memory of a
 /// batch besides the exchange's (`arrays`) with its name for error texts (`kept`), the prefix of
@@ -48,7 +48,7 @@ template <class Mode, transport Transport, token_codec Codec>
 class channel : public Mode::calls {
  public:
   void receive(std::uint64_t operation) final;
-  /// Begins again what all ranks have begun and not completed.
+  /// Begins the operations again that all ranks have begun and not completed.
   void resume() final;
   void add_to(peerbus::detail::fnv_hash& hash) const final {
     hash.add(moe_.next_dispatch());
@@ -76,7 +76,8 @@ class channel : public Mode::calls {
 
     typename Mode::arrays arrays;
     moe::ticket ticket;
-    std::span<const token> sent;  ///< with its routing and options, until its rows have arrived
+    /// Tokens, kept with their routing and options until their rows have arrived.
+    std::span<const token> sent;
     moe::routing route{std::span<const std::int64_t>{}, std::span<const float>{}};
     moe::dispatch_options sent_with;
     std::optional<typename exchange_type::received_type> rows;
@@ -87,8 +88,9 @@ class channel : public Mode::calls {
     bool attached = false;  ///< weights, or heads of LogFMT-10, go home beside the outputs
   };
 
-  /// Makes the exchange and the batches, and tells `log` of the exchange. Collective, as the
-  /// exchange's constructor. `make_arrays(moe)` makes the arrays of a batch.
+  /// Makes the exchange and the batches, and logs the choices of the exchange to `log`. Collective.
+  /// `make_arrays(moe)` makes the arrays of a batch.
+  /// Throws: as the exchange's constructor.
   template <class Key, class MakeArrays>
   channel(communicator<Transport>& comm, call_agreement& agreement, const Key& shape,
           const moe::exchange_config& config, typename Mode::layout layout, const stderr_log& log,
@@ -117,13 +119,14 @@ class channel : public Mode::calls {
   /// Returns the batch that the next dispatch will use.
   /// Throws: as `batch_slots::next`.
   [[nodiscard]] batch& next_batch() { return slots_.next(moe_.next_dispatch()); }
-  /// Does as `next_batch`, and makes all ranks refuse the call if that throws.
+  /// Returns the batch that the next dispatch will use. If `next_batch` throws, makes all ranks
+  /// refuse the call, and throws that error.
   [[nodiscard]] batch& next_batch_or_refuse(const std::optional<deadline>& until) {
     return agreement_.or_refuse(until, [&]() -> batch& { return next_batch(); });
   }
 
-  /// Assigns `this_batch` to the next dispatch, also if that dispatch fails. Returns the options
-  /// for sending it.
+  /// Assigns `this_batch` to the next dispatch, even if that dispatch fails later. Returns the
+  /// options for sending it.
   [[nodiscard]] moe::dispatch_options begin(batch& this_batch, std::size_t tokens,
                                             const std::optional<deadline>& until,
                                             const tensor& waited = {},
@@ -142,8 +145,8 @@ class channel : public Mode::calls {
 
   // --- combine -----------------------------------------------------------------------------------
 
-  /// Makes the outputs of a received batch the caller's to write. If it was combined before, waits
-  /// until all ranks are about to combine it again.
+  /// Gives the outputs of a received batch to the caller for writing. If the batch was combined
+  /// before, waits until all ranks are about to combine it again.
   void open(batch& this_batch) {
     if (this_batch.progress != stage::combined) return;
     moe_.reopen(*this_batch.rows, options_of<moe::receive_options>(this_batch));
@@ -157,8 +160,8 @@ class channel : public Mode::calls {
         agreement_.started(returning(this_batch, bound, started_operation::kind::combine));
     open(this_batch);
   }
-  /// Does as `open` before the call that combines the batch. Throws, on all ranks, `error` mismatch
-  /// if other ranks make another call.
+  /// Opens a batch, as `open` does, before the call that combines it.
+  /// Throws, on all ranks: `error` mismatch if other ranks make another call.
   void open_early(batch& this_batch, std::size_t bound) {
     if (this_batch.progress != stage::combined) return;
     this_batch.until = std::nullopt;
@@ -190,10 +193,10 @@ class channel : public Mode::calls {
     return made;
   }
   void receive_outputs(batch& this_batch);
-  /// Fills the arrays of weights after they have arrived at home.
+  /// Fills the arrays of weights after the weights have arrived at home.
   virtual void publish_weights(batch& /*this_batch*/) {}
 
-  /// Receives `operation` now, or leaves that to the event or hook of `made`.
+  /// Receives `operation` now, or lets the event or hook of `made` receive it.
   template <class Result>
   void deliver(Result& made, std::uint64_t operation, delivery when) {
     if (when == delivery::immediate) return receive(operation);
@@ -230,13 +233,13 @@ class channel : public Mode::calls {
             .what = what,
             .plan = this_batch.plan};
   }
-  /// Notes that the next call begins the operation of `this_batch` again.
+  /// Counts a call that begins the operation of `this_batch` again.
   void begin_again(batch& this_batch, started_operation::kind what);
-  /// Receives what a hook or event of `this_batch` has not, so that the exchange can use the memory
-  /// of the batch again. The other ranks have sent it.
+  /// Receives the operations that a hook or event of `this_batch` has not received, so that the
+  /// exchange can use the memory of the batch again. The other ranks have sent them.
   void complete_pending(batch& this_batch);
-  /// Throws the error by which the ranks have refused the call of `this_batch`, if they have, or
-  /// else the error that is being handled.
+  /// Throws the error by which the ranks have refused the call of `this_batch`. If they have not
+  /// refused it, throws the error that is being handled.
   void rethrow(const error& problem, const batch& this_batch) {
     if (problem.code() == errc::refused)
       if (const auto refused = agreement_.take_refusal(this_batch.call, this_batch.until))

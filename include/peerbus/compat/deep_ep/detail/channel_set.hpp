@@ -27,7 +27,7 @@ class channel_set final : public agreeing_channels {
       if (known->has_room_for(shape)) return known.get();
     return nullptr;
   }
-  /// Returns the latest channel for calls of `shape`, whatever its room, or null if there is none.
+  /// Returns the latest channel for calls of `shape`, with any room, or null if there is none.
   template <class Shape>
   [[nodiscard]] Channel* latest(Shape shape) const noexcept {
     for (auto known = channels_.rbegin(); known != channels_.rend(); ++known) {
@@ -83,7 +83,7 @@ class channel_set final : public agreeing_channels {
   void erase_if(Unwanted&& unwanted) {
     std::erase_if(channels_, [&](const auto& known) { return unwanted(*known); });
   }
-  /// Takes the channels out, and counts anew.
+  /// Removes all channels and returns them. The ids of later channels begin again at 1.
   [[nodiscard]] std::vector<std::unique_ptr<Channel>> take_all() noexcept {
     made_ = 0;
     return std::exchange(channels_, {});
@@ -100,7 +100,7 @@ class channel_set final : public agreeing_channels {
   }
 
   std::vector<std::unique_ptr<Channel>> channels_;
-  std::uint64_t made_ = 0;  ///< channels so far
+  std::uint64_t made_ = 0;  ///< number of channels made so far
 };
 
 }  // namespace peerbus::deep_ep::detail

@@ -23,7 +23,9 @@ inline void require_tokens(std::string_view buffer, std::size_t given) {
   tokens.require(given != 0, "is 0, expected at least 1");
 }
 
-/// Requires that `bound`, the most tokens of a rank that `call` states, is not less than `tokens`.
+/// Requires that `bound`, the largest number of tokens of a rank that `call` states, is 1 to
+/// `moe::max_rows` and not less than `tokens`.
+/// Throws: `error` invalid_argument.
 inline void require_bound(std::string_view call, std::size_t bound, std::size_t tokens) {
   const argument most{call, "num_max_tokens_per_rank"};
   most.require(bound >= 1 && bound <= moe::max_rows, "is ", bound, ", expected 1 to ",
@@ -34,6 +36,7 @@ inline void require_bound(std::string_view call, std::size_t bound, std::size_t 
 }
 
 /// Returns the options after checking them.
+/// Throws: `error` invalid_argument for options that are out of range or contradict each other.
 inline buffer_options checked(const buffer_options& options) {
   require_tokens("buffer", options.num_max_tokens_per_rank);
   require_in_flight("buffer", options.in_flight);

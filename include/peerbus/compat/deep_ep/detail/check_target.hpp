@@ -35,7 +35,7 @@ inline bool has_dropped(const const_tensor& topk_idx) {
   return found;
 }
 
-/// Returns whether `topk_idx` is given and has not DeepEP's type.
+/// Returns whether `topk_idx` is given and does not have DeepEP's type, int64.
 inline bool is_narrow(const const_tensor& topk_idx) noexcept {
   return topk_idx && topk_idx.type() != dtype::int64;
 }
@@ -67,8 +67,9 @@ call normal_call_of(const buffer_options& options, std::size_t ranks, operation 
   return made;
 }
 
-/// Requires that the buffer's target accepts the call. This and the following overloads throw
-/// `error` invalid_argument.
+///@{
+/// Requires that the buffer's target accepts the call.
+/// Throws: `error` invalid_argument.
 inline void check_target(const buffer_options& options, std::size_t ranks,
                          const low_latency_dispatch_args& args) {
   if (options.target == profile::unrestricted) return;
@@ -134,5 +135,6 @@ inline void check_target(const buffer_options& options, std::size_t ranks, const
   asked.bias_given = args.bias[0] || args.bias[1];
   require(options.target, asked);
 }
+///@}
 
 }  // namespace peerbus::deep_ep::detail

@@ -14,7 +14,7 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Calls `visit(const finding&)` for every check that a call fails.
+/// A visitor of a call's checks: it calls `visit(const finding&)` for each check that fails.
 template <class Visit>
 class checker {
  public:
@@ -38,7 +38,7 @@ class checker {
                         std::string_view advice) {
     words(kind, what, !given, "given", "none", advice);
   }
-  /// Checks something that is not a number, by the values in words.
+  /// Checks a value that is not a number. `given` and `expected` are its texts in the finding.
   constexpr void words(finding_kind kind, std::string_view what, bool fits, std::string_view given,
                        std::string_view expected, std::string_view advice) {
     if (!fits) visit_(finding{kind, what, 0, given, expectation::text(expected), advice, 0});
@@ -52,19 +52,19 @@ class checker {
   Visit& visit_;
 };
 
-/// Returns the number of ranks of a node: that of the call, or `usual` if the call has none.
+/// Returns the number of ranks of a node: the call's number, or `usual` if the call has none.
 constexpr std::size_t ranks_per_node(const call& c, std::size_t usual) noexcept {
   return c.ranks_per_node == 0 ? usual : c.ranks_per_node;
 }
 
-/// Returns whether a call of the normal mode has no topk_idx, so that is_token_in_rank alone says
+/// Returns whether a call of the normal mode has no topk_idx, so that only is_token_in_rank states
 /// where tokens go.
 constexpr bool is_by_rank(const call& c) noexcept {
   return c.top_k == 0 &&
          (c.what == operation::normal_dispatch || c.what == operation::normal_combine);
 }
 
-/// Returns the number of experts of the rank that has most.
+/// Returns the largest number of experts of a rank.
 constexpr std::size_t local_experts(const call& c) noexcept {
   return c.ranks == 0 ? c.experts : (c.experts + c.ranks - 1) / c.ranks;
 }
@@ -108,7 +108,7 @@ constexpr void check_possible(const call& c, checker<Visit>& check) {
   }
 }
 
-/// Checks the rows of a dispatch that quantises nothing, for platforms that look at their type.
+/// Checks the type of the rows of a dispatch that quantises nothing, for platforms that look at it.
 template <class Visit>
 constexpr void check_rows_are_known(const call& c, checker<Visit>& check) {
   if (is_dispatch(c.what) && !is_low_latency(c.what))
@@ -129,7 +129,7 @@ constexpr void check_scale_options(const call& c, checker<Visit>& check) {
             "set round_scale too: UE8M0 has room for powers of two only");
 }
 
-/// Checks that the call is one of `EPBuffer`, for platforms that have that alone.
+/// Checks that the call is one of `EPBuffer`, for platforms that have only `EPBuffer`.
 template <class Visit>
 constexpr void check_is_ep(const call& c, checker<Visit>& check) {
   check.words(finding_kind::refused, "deep_ep.Buffer", is_ep(c.what), "called", "EPBuffer",
@@ -138,8 +138,8 @@ constexpr void check_is_ep(const call& c, checker<Visit>& check) {
                   : "there is no Buffer: call EPBuffer.combine with the handle of its dispatch");
 }
 
-/// Checks that the call is one of `Buffer`, for platforms that have that alone. Returns whether it
-/// is.
+/// Checks that the call is one of `Buffer`, for platforms that have only `Buffer`. Returns whether
+/// it is.
 template <class Visit>
 constexpr bool check_is_buffer(const call& c, checker<Visit>& check) {
   if (c.what == operation::ep_prefetch_weights) {
@@ -158,7 +158,7 @@ constexpr bool check_is_buffer(const call& c, checker<Visit>& check) {
   return !is_ep(c.what);
 }
 
-/// Checks that `hidden` channels of `channel_bytes` fill whole units of 16 bytes.
+/// Checks that `hidden` elements of `channel_bytes` bytes fill whole units of 16 bytes.
 template <class Visit>
 constexpr void check_whole_units(const call& c, std::size_t channel_bytes, checker<Visit>& check) {
   if (check.number("hidden", c.hidden, expectation::at_least(1), "give tokens channels"))
@@ -166,7 +166,7 @@ constexpr void check_whole_units(const call& c, std::size_t channel_bytes, check
                  "fill tokens up with zero channels to whole 16 bytes");
 }
 
-/// Returns the product of the factors, or the largest number if it is larger than that.
+/// Returns the product of the factors, or the largest std::uint64_t if the product is larger.
 constexpr std::uint64_t saturated_product(std::initializer_list<std::uint64_t> factors) noexcept {
   constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t product = 1;
@@ -175,8 +175,8 @@ constexpr std::uint64_t saturated_product(std::initializer_list<std::uint64_t> f
   return product;
 }
 
-/// Checks the limits of the exchange that carries the call out. The low-latency mode has a padded
-/// one. The buffer of the normal mode has room for at least the tokens of the call.
+/// Checks the limits of the exchange that carries out the call. In low-latency mode the exchange is
+/// padded. In normal mode it has room for at least the tokens of the call.
 template <class Visit>
 constexpr void check_exchange_limits(const call& c, checker<Visit>& check) {
   check.number("num_ranks", c.ranks, expectation::at_most(moe::max_ranks), "run fewer ranks");

@@ -27,16 +27,17 @@
 namespace peerbus::deep_ep::detail {
 
 /// The collective calls of one mode of a buffer: their channels, and the agreement of the ranks on
-/// their arguments. The first call makes the agreement, so that a buffer is made without
+/// their arguments. The first call makes the agreement, so that a buffer can be made without
 /// communicating.
 template <transport Transport, class Channel>
 class collective_calls {
  public:
-  /// `names` are those of the calls in errors, `parts` those of the numbers of their keys.
+  /// Makes the calls without communicating. `names` are the names of the calls in errors, and
+  /// `parts` the names of the numbers of their keys.
   collective_calls(communicator<Transport>& comm, const call_names& names, key_parts parts)
       : comm_{comm}, names_{names}, parts_{parts} {}
 
-  /// Begins a collective call. All that may refuse it comes later, in `or_refuse`.
+  /// Begins a collective call. Checks that may refuse the call must come later, in `or_refuse`.
   void begin(const std::optional<deadline>& until) {
     if (!recover_) comm_.require_healthy(names_.dispatch);  // In view 0 only.
     void_channels_.clear();
@@ -50,12 +51,13 @@ class collective_calls {
     }
     agreement_->begin();
   }
-  /// Makes operations that fail as a rank is gone go on by `recover`, if it returns true.
+  /// Sets `recover`. An operation that fails because a rank is gone goes on if `recover` returns
+  /// true.
   void recover_by(std::function<bool(const error&)> recover) { recover_ = std::move(recover); }
-  /// Goes on in the present view of the communicator, inside the call that has failed. Collective
-  /// among its ranks. If all of them are in the same call, and have come equally far with earlier
-  /// ones, the call is begun again. Otherwise, as when one has completed a dispatch whose rows
-  /// others lack, all batches are void.
+  /// Continues in the present view of the communicator, inside the call that has failed. Collective
+  /// among the ranks of the view. If all these ranks are in the same call, and their earlier calls
+  /// have come equally far, begins the call again. Otherwise all batches are void, for example if
+  /// one rank has completed a dispatch whose rows other ranks lack.
   /// Throws, on all ranks: `error` view_changed if the batches are void.
   void resume(deadline until) {
     const std::uint64_t own = fingerprint();
@@ -75,30 +77,33 @@ class collective_calls {
     agreement_->resume();
     channels_.for_each([](Channel& channel) { channel.resume(); });
   }
-  /// Returns what `check()` returns. If it throws, all ranks refuse the call, and this rank throws
-  /// that error.
+  /// Calls `check()` and returns its result. If it throws an `error`, all ranks refuse the call,
+  /// and this rank throws that error.
   template <class Check>
   decltype(auto) or_refuse(const std::optional<deadline>& until, Check&& check) {
     return agreement_->or_refuse(until, std::forward<Check>(check));
   }
-  /// Returns the number of the call. The same on all ranks.
+  /// Returns the number of the call, which is the same on all ranks.
   [[nodiscard]] std::uint64_t number() const noexcept { return agreement_->number(); }
   /// Makes all ranks refuse the call because of `why`.
   void refuse(const error& why, const std::optional<deadline>& until) {
     agreement_->refuse(why, until);
   }
   /// States that this rank makes its next call elsewhere, where the keys of calls begin with
-  /// `form`. Throws, on all ranks, if other ranks make a call here.
+  /// `form`.
+  /// Throws, on all ranks: `error` mismatch if other ranks make a call here.
   void call_elsewhere(std::uint64_t form, const std::optional<deadline>& until) {
     begin(until);
     agree({form}, false, until);
   }
-  /// Throws, on all ranks, if ranks give different keys to this call.
+  /// Requires that all ranks give `key` to this call.
+  /// Throws: as `call_agreement::agree`.
   void agree(const call_key& key, bool has_channel, const std::optional<deadline>& until) {
     agreement_->agree(key, has_channel, until);
   }
   /// Returns the channel for `shape`, on which all ranks agree. If the shape is new, calls
   /// `make(agreement)`, which is collective.
+  /// Throws: as `call_agreement::agree`.
   template <class Shape, class Make>
   [[nodiscard]] Channel& channel_for(const Shape& shape, const std::optional<deadline>& until,
                                      Make&& make) {
@@ -107,10 +112,11 @@ class collective_calls {
     if (known != nullptr) return *known;
     return channels_.add(std::forward<Make>(make)(*agreement_));
   }
-  /// Returns what `carry_out(channel)` returns for the channel of calls of `shape`, which has room
-  /// for `room` tokens of this rank. `shape.max_tokens` is the bound that the call states, or 0. If
-  /// the shape is new or the room too small for some rank, all ranks make a new channel by
-  /// `make(agreement, shape)`; a call that this rank has begun in a smaller one is made again.
+  /// Calls `carry_out(channel)` with the channel for calls of `shape` that has room for `room`
+  /// tokens of this rank, and returns its result. `shape.max_tokens` is the bound that the call
+  /// states, or 0. If the shape is new or the room is too small for some rank, all ranks make a new
+  /// channel by `make(agreement, shape)`. A call that this rank has begun in a smaller channel is
+  /// made again.
   template <class Shape, class Make, class CarryOut>
   decltype(auto) call_with_room(const Shape& shape, std::size_t room,
                                 const std::optional<deadline>& until, Make&& make,
@@ -137,10 +143,10 @@ class collective_calls {
       }
     }
   }
-  /// Returns the channel that has `latest`, the latest dispatch of a plan, for a combine of hidden
-  /// `shape.hidden`. If the memory of that dispatch is used again, or its hidden is another,
-  /// another dispatch comes first: `prepare(channel)`, in a channel of `shape`. The rest as
-  /// `call_with_room`.
+  /// Returns the channel for a combine of a plan whose latest dispatch is `latest`, with hidden
+  /// `shape.hidden`. If the memory of that dispatch has been used again, or its hidden differs,
+  /// first makes another dispatch by `prepare(channel)` in a channel of `shape`. Contract of the
+  /// other arguments as `call_with_room`.
   template <class Shape, class Make, class Prepare>
   [[nodiscard]] Channel& channel_to_combine(const pending_operation& latest, const Shape& shape,
                                             std::size_t room, const std::optional<deadline>& until,
@@ -169,8 +175,8 @@ class collective_calls {
     channels_.for_each([&](const Channel& channel) { channel.add_to(hash); });
     return hash.value();
   }
-  /// Returns the room of a channel that replaces a smaller one, so that numbers of tokens that grow
-  /// one by one need few channels.
+  /// Returns the room of a channel that replaces a smaller one. It is larger than needed, so that
+  /// numbers of tokens that grow one by one need few channels.
   static constexpr std::size_t grown(std::size_t tokens) noexcept {
     constexpr std::size_t most_doubled = std::size_t{1} << 16U;
     return tokens <= most_doubled ? std::bit_ceil(tokens) : align_up(tokens, most_doubled);

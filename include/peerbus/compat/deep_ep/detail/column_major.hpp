@@ -14,7 +14,7 @@ using four_words [[gnu::vector_size(16)]] = std::uint32_t;
 
 /// Copies a matrix of 32-bit words from row-major `source` to column-major `target`: word (r, c) of
 /// the contiguous `rows` x `columns` source becomes word c * column_stride + r of `target`.
-/// Cost: most of it is that of the lines of `target`, each of which is far from the next.
+/// Cost: mostly the cache lines of `target`, which are far apart.
 inline void to_column_major(const std::byte* source, std::size_t rows, std::size_t columns,
                             std::byte* target, std::size_t column_stride) noexcept {
   constexpr std::size_t word = sizeof(std::uint32_t);

@@ -29,11 +29,11 @@ static_assert(std::ranges::all_of(deepep_v1_low_latency_hidden, [](std::uint64_t
 
 inline constexpr std::size_t deepep_v1_default_qp_depth = 1024;
 
-/// DeepEP's buffers have multiples of so many bytes.
+/// The unit of the sizes of DeepEP's buffers, in bytes.
 inline constexpr std::uint64_t deepep_v1_buffer_unit = 128;
-/// The most bytes of a buffer: DeepEP counts them in units of 16 bytes, fewer than 2^31 - 1.
+/// The largest size of a buffer, in bytes. DeepEP counts units of 16 bytes, fewer than 2^31 - 1.
 inline constexpr std::uint64_t deepep_v1_most_bytes = 34359738240;
-/// The most bytes of both buffers if normal calls cross nodes: fewer than 2^31 - 1.
+/// The largest size of each buffer if normal calls cross nodes, in bytes: fewer than 2^31 - 1.
 inline constexpr std::uint64_t deepep_v1_most_bytes_of_nodes = 2147483520;
 static_assert(deepep_v1_most_bytes / 16 < 2147483647 &&
               (deepep_v1_most_bytes + deepep_v1_buffer_unit) / 16 >= 2147483647 &&
@@ -55,7 +55,7 @@ constexpr void check_deepep_v1_bytes(std::string_view name, const std::optional<
                  "round it up to a multiple of ", deepep_v1_buffer_unit);
 }
 
-/// Checks the buffer that normal calls are made of.
+/// Checks the sizes of the buffer on which a normal call is made.
 template <class Visit>
 constexpr void check_deepep_v1_normal_buffer(const call& c, bool in_one_node,
                                              checker<Visit>& check) {
@@ -99,7 +99,7 @@ constexpr void check_deepep_v1_normal(const call& c, checker<Visit>& check) {
             "give previous_event and set async_finish too");
 }
 
-/// Checks the buffer that low-latency calls are made of.
+/// Checks the buffer on which a low-latency call is made.
 template <class Visit>
 constexpr void check_deepep_v1_buffer(const call& c, checker<Visit>& check) {
   check.words(finding_kind::refused, "low_latency_mode", !c.no_low_latency_mode, "false", "true",

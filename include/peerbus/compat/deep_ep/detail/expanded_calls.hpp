@@ -34,8 +34,8 @@ namespace peerbus::deep_ep::detail {
 template <transport Transport>
 class expanded_calls {
  public:
-  /// Does not communicate.
-  /// Throws: `error` for an option that cannot be honoured.
+  /// Makes the calls of a buffer without communicating.
+  /// Throws: `error` invalid_argument or unsupported for an option that cannot be honoured.
   expanded_calls(communicator<Transport>& comm, const elastic_options& options)
       : comm_{comm}, options_{options}, calls_{comm, normal_names, expanded_parts} {
     require_tokens("elastic_buffer", options.num_max_tokens_per_rank);
@@ -102,6 +102,7 @@ class expanded_calls {
   }
 
   /// Checks the arguments of a dispatch. Returns its routing.
+  /// Throws: `error` invalid_argument or unsupported.
   [[nodiscard]] std::shared_ptr<expanded_routing> checked_routing(
       const elastic_dispatch_args& args) {
     constexpr std::string_view call = "dispatch";
@@ -192,7 +193,7 @@ class expanded_calls {
                    "is of another buffer, expected one of this buffer");
   }
 
-  /// Returns a function that makes a channel. It is collective.
+  /// Returns the function that makes a channel, which is collective.
   [[nodiscard]] auto channel_maker(const std::optional<deadline>& until) {
     return [this, end = until.value_or(comm_.default_deadline())](call_agreement& agreement,
                                                                   const expanded_shape& shape) {

@@ -19,11 +19,11 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Identifies a channel: expanded calls whose shapes are equal but for `max_tokens` share the
+/// The key of a channel: expanded calls whose shapes are equal, except for `max_tokens`, share the
 /// latest exchange for them.
 struct expanded_shape {
   payload rows = payload::bf16;
-  std::size_t max_tokens = 0;  ///< of a call its bound, or 0 for none; of a channel its room
+  std::size_t max_tokens = 0;  ///< for a call its bound, or 0 for none; for a channel its room
   std::size_t hidden = 0;
   std::size_t experts = 0;
   std::size_t top_k = 0;
@@ -34,7 +34,7 @@ struct expanded_shape {
   friend bool operator==(const expanded_shape&, const expanded_shape&) = default;
 };
 
-/// The numbers of a `call_key` of expanded calls.
+/// The names of the numbers of a `call_key` of expanded calls.
 inline constexpr std::array expanded_parts{form_part,
                                            key_part{"num_max_tokens_per_rank"},
                                            key_part{"hidden"},
@@ -58,7 +58,7 @@ class expanded_channel : public keyed_channel<expanded_shape> {
  public:
   using keyed_channel::keyed_channel;
 
-  /// Carries out a dispatch. `fresh`: the dispatch has no handle, so that it makes `routing`.
+  /// Carries out a dispatch. If `fresh`, the dispatch has no handle, and makes `routing`.
   virtual elastic_dispatch_result dispatch(const elastic_dispatch_args& args,
                                            const std::shared_ptr<expanded_routing>& routing,
                                            bool fresh) = 0;
@@ -87,7 +87,7 @@ struct expanded_arrays {
   std::vector<std::int32_t> ends;
   std::vector<std::int32_t> counts;
   std::vector<std::int32_t> aligned;
-  std::unique_ptr<std::byte[]> scales;  ///< of this rank's tokens, without gaps
+  std::unique_ptr<std::byte[]> scales;  ///< scales of this rank's tokens, without gaps
   std::unique_ptr<float[]> weights;     ///< [rows and gaps]
   std::unique_ptr<bf16[]> combined;
   std::unique_ptr<float[]> combined_weights;

@@ -59,7 +59,8 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
  public:
   using base::shape;
 
-  /// Makes the exchange and the arrays. Collective, as the exchange's constructor.
+  /// Makes the exchange and the arrays. Collective.
+  /// Throws: as the exchange's constructor.
   expanded_exchange(communicator<Transport>& comm, call_agreement& agreement,
                     const expanded_shape& key, const elastic_options& options, deadline until)
       : base{comm,
@@ -159,13 +160,13 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
     this_batch.plan = routing->number;
     routing->latest = {this, this_batch.number};
   }
-  /// Returns the number of received rows and of gaps between experts.
+  /// Returns the number of received rows plus the number of rows in gaps between experts.
   [[nodiscard]] std::size_t rows_and_gaps(const batch& this_batch) const noexcept {
     const auto& experts = this_batch.rows->experts();
     return experts.empty() ? 0 : experts.back().first_row() + experts.back().padded_count();
   }
-  /// Returns the most rows and gaps that a dispatch of at most `most_tokens` tokens of a rank may
-  /// bring, DeepEP's figure.
+  /// Returns the largest number of rows and gaps that a dispatch of at most `most_tokens` tokens
+  /// per rank may bring, by DeepEP's formula.
   [[nodiscard]] std::size_t most_rows(std::size_t most_tokens) const noexcept {
     const std::size_t rows = comm_.size() * most_tokens * std::min(shape().top_k, local_experts_);
     return align_up(rows + (shape().alignment - 1) * local_experts_, shape().alignment);
@@ -213,7 +214,7 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
     if (routing->knows_counts) made.handle.num_recv_tokens_per_expert_list = arrays.aligned;
     return made;
   }
-  /// Fills the counts of the rows of each expert, and adds them to `statistics`, if there are any.
+  /// Fills the counts of the rows of each expert, and adds them to `statistics`, if it is given.
   void count_rows(batch& this_batch, const tensor& statistics) {
     expanded_arrays& arrays = this_batch.arrays;
     for (std::size_t e = 0; e < local_experts_; ++e) {

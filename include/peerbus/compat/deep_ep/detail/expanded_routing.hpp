@@ -21,13 +21,14 @@ struct expanded_routing {
   std::size_t top_k = 0;  ///< slots per token
   std::size_t alignment = 1;
   std::size_t bound = 0;          ///< num_max_tokens_per_rank of the dispatch that made it, or 0
-  bool knows_counts = true;       ///< do_cpu_sync of that dispatch
+  bool knows_counts = true;       ///< do_cpu_sync of the dispatch that made it
   std::vector<std::int64_t> ids;  ///< [tokens, top_k]
 
-  /// B: the bound, or the tokens of a rank for which that dispatch had memory. The same on all
-  /// ranks. Before the dispatch, the room that this rank needs.
+  /// B: the bound, or the number of tokens of a rank that the dispatch had memory for. The same on
+  /// all ranks. Before the dispatch, the number that this rank needs.
   std::size_t most_tokens = 0;
-  /// Rows and gaps that this rank receives, or, without `knows_counts`, the most that it may.
+  /// The number of rows and gaps that this rank receives. Without `knows_counts`, the largest
+  /// number that it may receive.
   std::size_t rows = 0;
   /// The latest dispatch with this routing.
   pending_operation latest;

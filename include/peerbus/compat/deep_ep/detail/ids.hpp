@@ -12,7 +12,7 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Returns `id`, or -1 for any negative id: DeepEP passes over all of them alike.
+/// Returns `id`, or -1 for any negative id, because DeepEP skips all negative ids.
 constexpr std::int64_t id_or_none(std::int64_t id) noexcept { return id < 0 ? -1 : id; }
 
 /// Returns the treatment of ids of `num_experts` and more by the normal calls of a buffer.
@@ -31,8 +31,8 @@ void for_each_id(const const_tensor& ids, std::size_t count, Visit&& visit) {
     for (std::size_t i = 0; i < count; ++i) visit(i, std::int64_t{ids.as<std::int32_t>()[i]});
 }
 
-/// Copies the first ids of a [T, K] tensor to `target`, as many as it has room for. Negative ids
-/// become -1, and so do ids of `experts` and more if `others` is `skipped`.
+/// Copies the first ids of a [T, K] tensor to `target` until it is full. Negative ids become -1.
+/// Ids of `experts` and more also become -1 if `others` is `skipped`.
 inline void copy_ids(const const_tensor& source, std::span<std::int64_t> target,
                      std::size_t experts, moe::ids_outside others) {
   const bool skips = others == moe::ids_outside::skipped;

@@ -22,19 +22,21 @@ class keyed_channel : public pending_operations {
   [[nodiscard]] virtual bool has_room_for(const Key& wanted) const noexcept {
     return wanted == shape_;
   }
-  /// Returns the number of this channel among those of its set, in the order in which they were
-  /// made. The same on all ranks.
+  /// Returns the number of this channel in its set, by the order in which the channels were made.
+  /// The same on all ranks.
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
   void set_id(std::uint64_t id) noexcept { id_ = id; }
-  /// Returns whether dispatch `number` is received, combined or not, and not replaced.
+  /// Returns whether dispatch `number` has been received and not replaced. It may have been
+  /// combined.
   [[nodiscard]] virtual bool is_received(std::uint64_t /*number*/) const noexcept { return false; }
   /// Returns whether a hook or event has not been called.
   [[nodiscard]] virtual bool anything_pending() const noexcept { return false; }
-  /// Goes on in the present view of the group.
+  /// Continues in the present view of the group.
   virtual void resume() {}
-  /// Adds how far its batches have come.
+  /// Adds the progress of the channel's batches to `hash`.
   virtual void add_to(peerbus::detail::fnv_hash& /*hash*/) const {}
-  ///@{ As in `agreeing_channels`, for an operation of this channel.
+  ///@{
+  /// Contract as in `agreeing_channels`, for an operation of this channel.
   virtual void refuse(const started_operation& /*begun*/, deadline /*until*/) {}
   virtual void finish_refusal(const started_operation& /*begun*/, deadline /*until*/) {}
   ///@}

@@ -15,10 +15,10 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Counts the tokens for each rank and expert into `counted`, which the result keeps alive. No
-/// communication.
-/// Throws: `error` invalid_argument for ids of `num_experts` and more, unless `others` is
-/// `skipped`.
+/// Counts the tokens for each rank and expert into `counted`, which the result keeps alive. Does
+/// not communicate.
+/// Throws: `error` invalid_argument for bad arguments, and for ids of `num_experts` and more,
+/// unless `others` is `skipped`.
 inline dispatch_layout layout_of(const const_tensor& topk_idx, std::size_t num_experts,
                                  moe::ids_outside others, std::size_t ranks,
                                  std::shared_ptr<normal_routing> counted) {

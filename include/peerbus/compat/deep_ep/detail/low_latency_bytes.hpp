@@ -9,11 +9,11 @@
 /// The sizes of the buffer of DeepEP's low-latency mode, by the formulas of commit dd758ca.
 namespace peerbus::deep_ep::detail {
 
-/// Numbers of bytes that are not smaller count as this many.
+/// The size in bytes that stands for all sizes that are not smaller.
 inline constexpr std::size_t too_many_bytes = std::size_t{1} << 63U;
 
-/// Returns the bytes of the buffer that DeepEP's low-latency calls of this shape use, at most
-/// `too_many_bytes`. They refuse a buffer with fewer.
+/// Returns the size in bytes of the buffer that DeepEP's low-latency calls of this shape use, at
+/// most `too_many_bytes`. The calls refuse a smaller buffer.
 constexpr std::size_t low_latency_bytes(std::size_t max_tokens, std::size_t hidden,
                                         std::size_t experts) noexcept {
   const double most_of_message = 16.0 + 3.0 * static_cast<double>(hidden);
@@ -30,8 +30,8 @@ constexpr std::size_t low_latency_bytes(std::size_t max_tokens, std::size_t hidd
   return buffers * (sent + received + align_up(4 * experts, 128));
 }
 
-/// Returns what `get_low_latency_rdma_size_hint` returns: these bytes rounded up to a multiple of
-/// 128, and 128 more if they are a multiple already.
+/// Returns the size in bytes that `get_low_latency_rdma_size_hint` returns: `low_latency_bytes`
+/// rounded up to a multiple of 128, or 128 more if it is a multiple already.
 constexpr std::size_t low_latency_size_hint(std::size_t max_tokens, std::size_t hidden,
                                             std::size_t experts) noexcept {
   return (low_latency_bytes(max_tokens, hidden, experts) / 128 + 1) * 128;

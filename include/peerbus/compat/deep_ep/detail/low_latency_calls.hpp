@@ -84,7 +84,8 @@ class low_latency_calls {
   }
 
  private:
-  /// Does `call()`, and once more whenever it fails as a rank is gone, if the buffer can shrink.
+  /// Calls `call()` and returns its result. If the buffer can shrink, calls it again whenever it
+  /// fails because a rank is gone.
   template <class Call>
   decltype(auto) insist(Call&& call) {
     for (;;) try {
@@ -93,8 +94,8 @@ class low_latency_calls {
         if (!goes_on_after(problem)) throw;
       }
   }
-  /// Goes on without the ranks that are gone, which are masked from then on.
-  /// Returns: whether that is what `problem` calls for.
+  /// Continues without the ranks that are gone, and masks them, if `problem` requires that and the
+  /// buffer can shrink. Returns whether the call can be made again.
   bool goes_on_after(const error& problem) {
     const bool is_behind =
         problem.code() == errc::view_changed && comm_.view().number() != resumed_;
@@ -127,6 +128,7 @@ class low_latency_calls {
   }
 
   /// Checks the arguments of a dispatch. Returns the key of its channel.
+  /// Throws: `error` invalid_argument.
   [[nodiscard]] low_latency_key checked(const low_latency_dispatch_args& args) const {
     constexpr std::string_view call = "low_latency_dispatch";
     require_form({call, "x"}, args.x, {{dtype::bfloat16}, {any, any}});
@@ -164,6 +166,7 @@ class low_latency_calls {
             args.topk_idx.size(1), static_cast<bool>(args.topk_weights)};
   }
   /// Checks the arguments of a combine. Returns the channel of its handle.
+  /// Throws: `error` invalid_argument.
   [[nodiscard]] low_latency_channel& checked(const low_latency_combine_args& args) const {
     constexpr std::string_view call = "low_latency_combine";
     low_latency_channel& channel = calls_.channels().of({call, "handle"}, args.handle.batch);
@@ -194,7 +197,8 @@ class low_latency_calls {
     return args.round_scale ? wire_format::fp8_rounded : wire_format::fp8;
   }
 
-  /// Throws: `error` invalid_argument if a call asks for both an event and a hook.
+  /// Requires that a call does not ask for both an event and a hook.
+  /// Throws: `error` invalid_argument.
   static void require_one_delivery(std::string_view call, bool async_finish,
                                    bool return_recv_hook) {
     const argument both{call, "async_finish"};
@@ -206,8 +210,9 @@ class low_latency_calls {
     return moe::expert_placement{experts, comm_.size()}.count(comm_.rank());
   }
 
-  /// Returns the key of a new channel for calls of `wanted`. If there is one already that is too
-  /// small, the new one is twice as large, so that bounds that grow one by one need few channels.
+  /// Returns the key of a new channel for calls of `wanted`. If there is a channel that is too
+  /// small, the new one has room for at least twice as many tokens, unless that is more than 1024,
+  /// so that bounds that grow one by one need few channels.
   [[nodiscard]] low_latency_key with_room(const low_latency_key& wanted) const {
     constexpr std::size_t most_doubled = 1024;
     low_latency_key room = wanted;

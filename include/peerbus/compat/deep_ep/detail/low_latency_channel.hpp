@@ -26,11 +26,11 @@ namespace peerbus::deep_ep::detail {
 /// The format of the rows of low-latency dispatches.
 enum class wire_format : std::uint8_t { bf16, fp8, fp8_rounded, fp8_ue8m0 };
 
-/// Identifies a channel: low-latency calls whose keys are equal but for `max_tokens` share the
+/// The key of a channel: low-latency calls whose keys are equal, except for `max_tokens`, share the
 /// exchange that has room for them.
 struct low_latency_key {
   wire_format format = wire_format::bf16;
-  std::size_t max_tokens = 0;  ///< of a call its bound, of a channel its room
+  std::size_t max_tokens = 0;  ///< for a call its bound, for a channel its room
   std::size_t hidden = 0;
   std::size_t experts = 0;
   std::size_t top_k = 0;
@@ -38,7 +38,7 @@ struct low_latency_key {
   friend bool operator==(const low_latency_key&, const low_latency_key&) = default;
 };
 
-/// The numbers of a `call_key` of low-latency calls.
+/// The names of the numbers of a `call_key` of low-latency calls.
 inline constexpr std::array low_latency_parts{
     key_part{"the call", {"low_latency_dispatch", "clean_low_latency_buffer"}},
     key_part{"num_max_dispatch_tokens_per_rank"},
@@ -78,12 +78,12 @@ class low_latency_channel : public keyed_channel<low_latency_key> {
   }
   virtual low_latency_dispatch_result dispatch(const low_latency_dispatch_args& args,
                                                rank_mask masked) = 0;
-  /// Returns the most tokens of a rank in dispatch `number`, or those that the channel has room for
-  /// if the dispatch is not one of the latest.
+  /// Returns the largest number of tokens of a rank in dispatch `number`. If that is not one of the
+  /// latest dispatches, returns the number that the channel has room for.
   [[nodiscard]] virtual std::size_t bound_of(std::uint64_t number) const noexcept = 0;
   virtual low_latency_combine_result combine(const low_latency_combine_args& args) = 0;
   /// Returns the place where the outputs of a dispatch may be written, to be combined without a
-  /// copy.
+  /// copy. Collective if the dispatch has been combined.
   [[nodiscard]] virtual tensor combine_buffer(const argument& handle, std::uint64_t number) = 0;
 };
 
@@ -103,17 +103,17 @@ struct low_latency_arrays {
         scales{in_large_pages(local_experts * rank_count * shape.max_tokens * scale_bytes)},
         combined{uninitialised<bf16>(shape.max_tokens * shape.hidden)} {}
 
-  std::size_t bound = 0;  ///< the most tokens of a rank in the dispatch
+  std::size_t bound = 0;  ///< the largest number of tokens of a rank in the dispatch
   tensor received;        ///< statistics to which received rows are added
   std::vector<std::int32_t> recv_count;
   std::vector<std::int64_t> layout_range;
-  std::vector<std::int64_t> topk_idx;  ///< as the caller gave it
-  std::vector<std::int64_t> routed;    ///< as sent: -1 for none, and where the rank is masked
+  std::vector<std::int64_t> topk_idx;  ///< the ids that the caller gave
+  std::vector<std::int64_t> routed;  ///< the ids that were sent: -1 for no expert, or a masked rank
   std::unique_ptr<std::int32_t[]> src_info;
   std::unique_ptr<float[]> weights;              ///< [L][R*B], if rows bring weights
-  std::unique_ptr<std::int32_t[]> source_ranks;  ///< likewise
+  std::unique_ptr<std::int32_t[]> source_ranks;  ///< [L][R*B], if rows bring weights
   /// [L][32-bit words of a row][R*B]. If few rows arrive, the used parts of the columns are far
-  /// apart, so that touching pages of the usual size would cost more than writing the words.
+  /// apart. Touching pages of the usual size would then cost more than writing the words.
   mapping scales;
   std::unique_ptr<bf16[]> combined;
 

@@ -41,7 +41,8 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
  public:
   using base::shape;
 
-  /// Makes the exchange and the arrays. Collective, as the exchange's constructor.
+  /// Makes the exchange and the arrays. Collective.
+  /// Throws: as the exchange's constructor; `error` unsupported if relay groups differ in size.
   low_latency_exchange(communicator<Transport>& comm, call_agreement& agreement,
                        const low_latency_key& key, const buffer_options& options, deadline until)
       : base{comm,
@@ -144,7 +145,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
 
   // --- dispatch ----------------------------------------------------------------------------------
 
-  /// Copies the ids to `arrays.topk_idx`. Returns them with -1 for experts of masked ranks.
+  /// Copies the ids to `arrays.topk_idx`. Returns the ids with -1 for experts of masked ranks.
   [[nodiscard]] std::span<const std::int64_t> read_routing(const const_tensor& topk_idx,
                                                            std::size_t tokens, rank_mask masked,
                                                            low_latency_arrays& arrays) {
@@ -188,7 +189,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
     }
   }
 
-  /// Returns views of the results. Their values arrive later.
+  /// Returns views of the results, whose values arrive later.
   [[nodiscard]] low_latency_dispatch_result result(batch& this_batch) {
     const std::size_t rows = rows_per_expert(this_batch);
     low_latency_arrays& arrays = this_batch.arrays;
@@ -218,16 +219,17 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
 
   // --- combine -----------------------------------------------------------------------------------
 
-  /// Returns whether slot `i` of a batch named an expert to which nothing was sent, or whose rank
-  /// is gone since.
+  /// Returns whether slot `i` of a batch names an expert to which nothing was sent, or whose rank
+  /// has gone since.
   [[nodiscard]] bool is_lost(const batch& this_batch, std::size_t i) const noexcept {
     const std::int64_t id = this_batch.arrays.topk_idx[i];
     return id >= 0 &&
            (this_batch.arrays.routed[i] == -1 ||
             !comm_.view().contains(moe_.placement().owner(static_cast<std::size_t>(id))));
   }
-  /// Throws: `error` invalid_argument unless `topk_idx` equals that of the dispatch. Slots of ranks
-  /// that are masked or gone may be -1 instead.
+  /// Requires that `topk_idx` equals that of the dispatch. Slots of ranks that are masked or gone
+  /// may be -1 instead.
+  /// Throws: `error` invalid_argument.
   void require_same_routing(const argument& what, const batch& this_batch,
                             const const_tensor& topk_idx) const {
     require_form(what, topk_idx,
@@ -240,8 +242,8 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
     });
   }
 
-  /// Returns the place of all outputs.
-  /// Throws: `error` invalid_argument unless they lie here.
+  /// Returns the tensor of all outputs.
+  /// Throws: `error` invalid_argument without `zero_copy`.
   [[nodiscard]] tensor outputs_of(const argument& what, const batch& this_batch) const {
     what.require(zero_copy_,
                  "is of a buffer whose outputs lie at their home ranks, expected one made with "
@@ -251,6 +253,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
             {local_experts_, rows_per_expert(this_batch), shape().hidden}};
   }
   /// Checks the arguments of a combine that depend on its batch.
+  /// Throws: `error` invalid_argument.
   void require_fitting(const batch& this_batch, const low_latency_combine_args& args) const {
     constexpr std::string_view call = "low_latency_combine";
     require_same_routing({call, "topk_idx"}, this_batch, args.topk_idx);

@@ -10,9 +10,9 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Fills `layout_range` of one expert from its rows: for each source rank its first row, times
-/// 2^32, and its number of rows. Rows of one source rank lie together; `in_order` says that they
-/// lie in the order of these ranks, as they do without relay.
+/// Fills `layout_range` of one expert from its rows: for each source rank, its first row times 2^32
+/// plus the number of its rows. The rows of one source rank must lie together. `in_order` states
+/// that the rows lie in the order of the source ranks, as they do without relay.
 template <class Rows>
 void write_layout_range(const Rows& rows, bool in_order, std::span<std::int64_t> ranges) noexcept {
   if (in_order) {
@@ -32,8 +32,8 @@ void write_layout_range(const Rows& rows, bool in_order, std::span<std::int64_t>
   }
 }
 
-/// Fills the weight and the source rank of each row of one expert. The first attachment of a row is
-/// the weights of its token: [top_k].
+/// Fills the weight and the source rank of each row of one expert. The first attachment of a row
+/// must be the weights of its token, [top_k].
 template <class Rows>
 void write_weights(const Rows& rows, std::size_t top_k, float* weights,
                    std::int32_t* source_ranks) noexcept {

@@ -97,6 +97,7 @@ class normal_calls {
   }
 
   /// Checks the arguments of a dispatch. Returns its routing.
+  /// Throws: `error` invalid_argument or unsupported.
   [[nodiscard]] std::shared_ptr<normal_routing> checked_routing(const dispatch_args& args) {
     check_common(call, args);
     require_form({call, "x"}, args.x,
@@ -260,13 +261,14 @@ class normal_calls {
     }
   }
 
-  /// Returns the tokens of a rank that a channel needs room for, as far as this rank knows.
+  /// Returns the number of tokens of a rank that a channel needs room for, as far as this rank
+  /// knows.
   [[nodiscard]] std::size_t room_for(const normal_routing& routing) const noexcept {
     const std::size_t least = routing.bound == 0 ? options_.num_max_tokens_per_rank : routing.bound;
     const std::size_t worst_of_a_rank = (routing.worst + comm_.size() - 1) / comm_.size();
     return std::max({least, routing.tokens, worst_of_a_rank});
   }
-  /// Returns a function that makes a channel. It is collective.
+  /// Returns the function that makes a channel, which is collective.
   [[nodiscard]] auto channel_maker(const std::optional<deadline>& until) {
     return [this, end = until.value_or(comm_.default_deadline())](call_agreement& agreement,
                                                                   const normal_shape& shape) {

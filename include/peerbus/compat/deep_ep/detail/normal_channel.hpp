@@ -17,20 +17,21 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Identifies a channel: normal calls whose shapes are equal but for `max_tokens` share the latest
-/// exchange for them.
+/// The key of a channel: normal calls whose shapes are equal, except for `max_tokens`, share the
+/// latest exchange for them.
 struct normal_shape {
   payload rows = payload::bf16;
-  std::size_t max_tokens = 0;  ///< of a call its bound, or 0 for none; of a channel its room
+  std::size_t max_tokens = 0;  ///< for a call its bound, or 0 for none; for a channel its room
   std::size_t hidden = 0;
-  std::size_t experts = 0;  ///< of the exchange: those of the model, or one per rank
+  std::size_t experts = 0;  ///< experts of the exchange: the model's, or one per rank
   std::size_t top_k = 0;
-  std::size_t scale_bytes = 0;     ///< scales of a token
-  std::size_t listed_experts = 0;  ///< of the model if the exchange routes by ranks, else 0
+  std::size_t scale_bytes = 0;  ///< size of the scales of a token
+  /// Experts of the model if the exchange routes by ranks, otherwise 0.
+  std::size_t listed_experts = 0;
   friend bool operator==(const normal_shape&, const normal_shape&) = default;
 };
 
-/// The numbers of a `call_key` of normal calls.
+/// The names of the numbers of a `call_key` of normal calls.
 inline constexpr std::array normal_parts{form_part,
                                          key_part{"num_max_tokens_per_rank"},
                                          key_part{"hidden"},
@@ -54,7 +55,8 @@ class normal_channel : public keyed_channel<normal_shape> {
  public:
   using keyed_channel::keyed_channel;
 
-  /// Carries out a dispatch. `fresh`: the dispatch has no handle, and its result has all members.
+  /// Carries out a dispatch. If `fresh`, the dispatch has no handle, and its result has all
+  /// members.
   virtual dispatch_result dispatch(const dispatch_args& args,
                                    const std::shared_ptr<normal_routing>& routing, bool fresh) = 0;
   /// Dispatches without rows, so that `routing` can be combined again.
@@ -78,13 +80,13 @@ struct normal_arrays {
 
   std::vector<std::int32_t> rank_prefix;
   std::vector<std::int32_t> per_expert;
-  std::vector<std::uint32_t> copies;  ///< [tokens]: the number of ranks that each went to
-  /// The number of the call that made the handle, or 0, and int32 num_tokens_per_expert if the
-  /// exchange routes by ranks.
+  std::vector<std::uint32_t> copies;  ///< [tokens]: the number of ranks that each token went to
+  /// The note of a dispatch to all ranks: the number of the call that made the handle, or 0. If the
+  /// exchange routes by ranks, num_tokens_per_expert as int32 follows.
   std::vector<std::uint64_t> note;
   std::unique_ptr<std::int64_t[]> recv_topk_idx;
   std::unique_ptr<std::int32_t[]> recv_src_idx;
-  std::unique_ptr<std::byte[]> scales;  ///< of this rank's tokens, without gaps
+  std::unique_ptr<std::byte[]> scales;  ///< scales of this rank's tokens, without gaps
   std::unique_ptr<bf16[]> combined;
   std::unique_ptr<float[]> combined_weights;
 

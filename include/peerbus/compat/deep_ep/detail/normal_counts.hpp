@@ -10,7 +10,7 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Requires that `num_tokens_per_rank` is what the routing has.
+/// Requires that `num_tokens_per_rank` equals the counts of the routing.
 /// Throws: `error` invalid_argument.
 inline void check_per_rank(const dispatch_args& args, const normal_routing& routing) {
   const argument per_rank{"dispatch", "num_tokens_per_rank"};
@@ -21,7 +21,7 @@ inline void check_per_rank(const dispatch_args& args, const normal_routing& rout
   }
 }
 
-/// Requires that `num_tokens_per_expert` is what the routing has.
+/// Requires that `num_tokens_per_expert` equals the counts of the routing.
 /// Throws: `error` invalid_argument.
 inline void check_per_expert(const dispatch_args& args, normal_routing& routing) {
   const argument per_expert{"dispatch", "num_tokens_per_expert"};

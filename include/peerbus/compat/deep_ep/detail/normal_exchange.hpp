@@ -58,7 +58,8 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
  public:
   using base::shape;
 
-  /// Makes the exchange and the arrays. Collective, as the exchange's constructor.
+  /// Makes the exchange and the arrays. Collective.
+  /// Throws: as the exchange's constructor.
   normal_exchange(communicator<Transport>& comm, call_agreement& agreement, const normal_shape& key,
                   const buffer_options& options, deadline until)
       : base{comm,
@@ -141,7 +142,7 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
     return {key.listed_experts == 0 ? key.experts : key.listed_experts, ranks};
   }
 
-  /// Returns the bytes of a rank's note, see `normal_arrays::note`.
+  /// Returns the size of a rank's note in bytes, see `normal_arrays::note`.
   [[nodiscard]] static std::size_t note_bytes(const normal_shape& key) noexcept {
     return sizeof(std::uint64_t) + key.listed_experts * sizeof(std::int32_t);
   }
@@ -170,7 +171,8 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
     routing.latest = {this, this_batch.number};
   }
   /// Requires that num_worst_tokens rows are enough for every rank. All ranks know how many rows
-  /// each receives, so that all of them throw.
+  /// each rank receives.
+  /// Throws, on all ranks: `error` invalid_argument, or unsupported if the exchange relays.
   void require_room(const batch& this_batch, const normal_routing& routing) {
     const argument worst{"dispatch", "num_worst_tokens"};
     if (moe_.relay().relays)
@@ -225,8 +227,8 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
     return list;
   }
 
-  /// Adds up the tokens of all ranks for each of this rank's experts. The exchange does not count
-  /// them if it routes by ranks.
+  /// Adds up the tokens of all ranks for each of this rank's experts, because an exchange that
+  /// routes by ranks does not count them.
   void add_up_counts(const moe::ticket& dispatched, std::span<std::int32_t> sums) {
     const std::size_t first = placement_of(shape(), comm_.size()).first(comm_.rank());
     std::ranges::fill(sums, 0);
@@ -260,7 +262,7 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
 
   // --- combine -----------------------------------------------------------------------------------
 
-  /// Writes the weights beside the outputs, with which they go home.
+  /// Writes the weights beside the outputs, so that they go home with the outputs.
   static void place_weights(const batch& this_batch, std::span<const float> weights) {
     for (std::size_t i = 0; i < this_batch.rows->count(); ++i) {
       const auto place = this_batch.rows->template output_attachment<float>(i);

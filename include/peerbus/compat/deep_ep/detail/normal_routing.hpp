@@ -22,16 +22,16 @@ struct normal_routing {
   std::size_t listed_experts = 0;      ///< experts of the model
   std::size_t experts = 0;             ///< range of `ids`: experts of the model, or one per rank
   std::size_t top_k = 0;               ///< slots per token
-  bool by_experts = true;              ///< otherwise `ids` are ranks
+  bool by_experts = true;              ///< if false, `ids` are ranks
   std::vector<std::int64_t> ids;       ///< [tokens, top_k]
   std::vector<float> weights;          ///< [tokens, top_k]
-  std::vector<std::int32_t> per_rank;  ///< tokens for each rank
+  std::vector<std::int32_t> per_rank;  ///< number of tokens for each rank
   std::vector<std::int32_t> per_expert;
   std::unique_ptr<bool[]> in_rank;  ///< [tokens, ranks]
   std::size_t in_rank_size = 0;
 
   std::size_t bound = 0;  ///< num_max_tokens_per_rank of the dispatch that made it
-  std::size_t rows = 0;   ///< rows that this rank receives
+  std::size_t rows = 0;   ///< number of rows that this rank receives
   std::size_t worst = 0;  ///< num_worst_tokens of the dispatch that made it
   /// The latest dispatch with this routing.
   pending_operation latest;

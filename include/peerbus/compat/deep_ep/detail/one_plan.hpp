@@ -12,9 +12,9 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Requires that all ranks gave handles of the same dispatch to the dispatch of `ticket`, or none.
-/// The note of each rank begins with the number of the call that made its handle, or with 0, so
-/// that all ranks know the numbers of all ranks.
+/// Requires that all ranks gave handles of the same dispatch, or no handle, to the dispatch
+/// `dispatched`. The note of each rank begins with the number of the call that made its handle, or
+/// with 0, so that all ranks know the numbers of all ranks.
 /// Throws, on all ranks: `error` mismatch that names the first rank with another handle.
 template <class Exchange>
 void require_one_plan(Exchange& moe, const moe::ticket& dispatched, all_ranks ranks) {

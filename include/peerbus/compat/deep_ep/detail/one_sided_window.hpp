@@ -39,9 +39,9 @@ class one_sided_window {
   /// Returns the start of the part of `rank`, or nullptr if loads and stores do not reach it.
   [[nodiscard]] std::byte* part(rank_id rank) const noexcept { return memory_->part(rank); }
 
-  /// Writes `source` to the part of `peer` at `offset`. Visible there after a later signal to it.
-  /// Bytes for a peer that stores do not reach travel from this rank's part at `room`, which must
-  /// not change until they have arrived; `source` may change on return.
+  /// Writes `source` to the part of `peer` at `offset`. The bytes are visible there after a later
+  /// signal to `peer`. Bytes for a peer that stores do not reach travel from this rank's part at
+  /// `room`, which must not change until they have arrived; `source` may change on return.
   void store(std::string_view call, rank_id peer, std::size_t offset,
              std::span<const std::byte> source, std::size_t room) {
     if (source.empty()) return;
@@ -50,17 +50,19 @@ class one_sided_window {
     copy(leaving, source);
     require(call, peer, memory_->put(peer, offset, {leaving, source.size()}));
   }
-  /// Begins to read from the part of `peer`, which stores need not reach, into this rank's part.
+  /// Begins to read from the part of `peer` at `offset` into `target`, which lies in this rank's
+  /// part. Loads need not reach `peer`. `settle` completes the read.
   void get(std::string_view call, rank_id peer, std::size_t offset, std::span<std::byte> target) {
     require(call, peer, memory_->get(peer, offset, target));
   }
-  /// Waits until what this rank has written has arrived, and what it reads is here.
+  /// Waits until all writes of this rank have arrived and all its reads are complete.
   void settle(std::string_view call) { require(call, group().rank(), memory_->settle()); }
   void signal(std::string_view call, rank_id peer, std::size_t id, std::uint64_t value) {
     require(call, peer, memory_->signal(peer, signal_id(id), value));
   }
-  /// Waits until `raiser` has raised signal `id` of this rank to `value`. If that fails, the caller
-  /// may wait again.
+  /// Waits until `raiser` has raised signal `id` of this rank to `value`. If the wait fails, the
+  /// caller may wait again.
+  /// Throws: `error` timed_out or peer_dead.
   void wait(std::string_view call, rank_id raiser, std::size_t id, std::uint64_t value,
             deadline until) {
     group().require_healthy(call);
@@ -71,8 +73,9 @@ class one_sided_window {
     }
     members().end_wait(wait, {.epoch = value, .last = raiser});
   }
-  /// Collective: returns when all ranks have called it, with the same `value`. Signals of as many
-  /// ranks, from `first_id` on, serve it alone, and `value` grows by 1.
+  /// Waits until all ranks have called it with the same `value`. Collective. Uses one signal of
+  /// this rank for each rank, from `first_id` on, which must serve nothing else. `value` must grow
+  /// by 1.
   void meet(std::string_view call, std::size_t first_id, std::uint64_t value, deadline until) {
     for (const rank_id peer : group().peers())
       signal(call, peer, first_id + group().rank().index(), value);
@@ -118,10 +121,10 @@ class one_sided_window {
   std::unique_ptr<any_window> memory_;
 };
 
-/// Makes windows of a communicator for code that does not know the type of its transport.
+/// A maker of windows of a communicator, for code that does not know the type of its transport.
 class window_maker {
  public:
-  /// `comm` must outlive this.
+  /// Keeps a reference to `comm`, which must outlive this object.
   template <transport Transport>
   explicit window_maker(communicator<Transport>& comm)
       : group_{&comm},
@@ -133,7 +136,7 @@ class window_maker {
   [[nodiscard]] rank_group& group() const noexcept { return *group_; }
   /// Returns whether loads and stores reach the parts of all ranks.
   [[nodiscard]] bool is_direct() const noexcept { return is_direct_; }
-  /// Makes a window. Collective.
+  /// Makes a window with `bytes` bytes and `signals` signals on each rank. Collective.
   /// Throws: as `communicator::make_window`.
   [[nodiscard]] one_sided_window operator()(std::size_t bytes, std::size_t signals,
                                             deadline until) const {

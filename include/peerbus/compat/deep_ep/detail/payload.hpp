@@ -7,7 +7,7 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// The contents of a row of a dispatch. `nothing` if the dispatch only prepares a combine.
+/// The contents of a row of a dispatch: `nothing` if the dispatch only prepares a combine.
 enum class payload : std::uint8_t { bf16, bytes, nothing };
 
 /// The texts of the values of `payload`, for a `key_part`.

@@ -11,7 +11,8 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Returns what `visit(std::type_identity<codec>{})` returns for the codec of rows of `contents`.
+/// Calls `visit(std::type_identity<codec>{})` with the codec of rows of `contents`, and returns its
+/// result.
 template <class Visit>
 decltype(auto) with_codec_of(payload contents, Visit&& visit) {
   switch (contents) {

@@ -29,8 +29,8 @@ class pending_operations {
   virtual ~pending_operations() = default;
 
   /// Receives operation `number`.
-  /// Throws: `error`, also if the operation is not pending. This body is for calls without halves,
-  /// which never have a pending operation.
+  /// Throws: `error`, also if the operation is not pending. The default always throws, for owners
+  /// that never have a pending operation.
   virtual void receive(std::uint64_t) {
     throw error{errc::invalid_argument, "hook: nothing is to be received, expected no call"};
   }

@@ -13,7 +13,7 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// The ranks that this rank sends nothing to, as values of DeepEP's mask buffer: 1 is masked.
+/// The ranks that this rank sends nothing to, with the values of DeepEP's mask buffer: 1 is masked.
 class rank_masks {
  public:
   rank_masks(std::size_t rank_count, bool enabled) : masks_(rank_count), enabled_{enabled} {}
@@ -38,7 +38,7 @@ class rank_masks {
     mask_gone();
   }
   [[nodiscard]] bool enabled() const noexcept { return enabled_; }
-  /// Masks the ranks that are gone, for good.
+  /// Masks the ranks in `gone`, which then stay masked.
   void lose(const std::vector<bool>& gone) {
     gone_ = gone;
     mask_gone();

@@ -11,7 +11,7 @@
 namespace peerbus::deep_ep::detail {
 
 /// Completes the combine of `rows`, which this rank has sent with `refuse`: waits until all ranks
-/// have sent it too. `tokens` are those of this rank's dispatch.
+/// have sent it too. `tokens` is the number of tokens of this rank's dispatch.
 template <class Exchange>
 void finish_refused_combine(Exchange& moe, const typename Exchange::received_type& rows,
                             std::size_t tokens, deadline until) {

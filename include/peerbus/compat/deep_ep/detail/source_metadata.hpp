@@ -13,7 +13,7 @@
 namespace peerbus::deep_ep::detail {
 
 /// The origins of rows grouped by expert: the received tokens, each listed once, with the rows that
-/// each became. The constructor allocates all memory.
+/// each token became. The constructor allocates all memory.
 class source_metadata {
  public:
   source_metadata(std::size_t rank_count, std::size_t max_tokens, std::size_t top_k)
@@ -22,13 +22,13 @@ class source_metadata {
         ends_(rank_count),
         rows_{std::make_unique_for_overwrite<std::int32_t[]>(numbers_.size() * width())} {}
 
-  /// Returns the entries of a row of `table`: number of the token among all ranks, source and first
-  /// slot, then the row of each slot.
+  /// Returns the number of entries per row of `table`: the token's number among all ranks, source x
+  /// top_k + first slot, then the row of each slot.
   [[nodiscard]] std::size_t width() const noexcept { return top_k_ + 2; }
 
-  /// Fills the table for a dispatch with at most `most_tokens` tokens of a rank, which the
-  /// constructor has room for. `for_each_row(visit)` must call `visit(row, origin)` for every
-  /// received row. It is called twice.
+  /// Fills the table for a dispatch of at most `most_tokens` tokens per rank, no more than the
+  /// constructor's `max_tokens`. Calls `for_each_row(visit)` twice, which must call `visit(row,
+  /// origin)` for every received row.
   template <class ForEachRow>
   void fill(std::size_t most_tokens, ForEachRow&& for_each_row) noexcept {
     most_tokens_ = most_tokens;
@@ -50,15 +50,15 @@ class source_metadata {
     });
   }
 
-  /// Sets the entries of the table behind those of the received tokens to -1, up to `capacity`.
+  /// Sets the entries behind the received tokens to -1, up to `capacity()` tokens.
   void clear_rest() noexcept {
     std::fill(rows_.get() + count_ * width(), rows_.get() + capacity() * width(), -1);
   }
-  /// Returns the most tokens that the latest dispatch could bring.
+  /// Returns the largest number of tokens that the latest dispatch could bring.
   [[nodiscard]] std::size_t capacity() const noexcept { return ends_.size() * most_tokens_; }
   /// Returns the number of received tokens.
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
-  /// Returns [count, width] entries, by source rank, then by token.
+  /// Returns the table, [count, width], by source rank, then by token.
   [[nodiscard]] std::int32_t* table() const noexcept { return rows_.get(); }
   /// Returns, for each rank r, the number of tokens from ranks 0 to r.
   [[nodiscard]] std::span<std::int32_t> ends() noexcept { return ends_; }

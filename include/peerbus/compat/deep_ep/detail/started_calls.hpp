@@ -14,13 +14,13 @@
 namespace peerbus::deep_ep::detail {
 
 /// The operations that this rank has begun for its latest calls. A rank that has waited for some
-/// milliseconds tells its peers what it has begun, and compares it with what they tell. If ranks
-/// have begun different operations for one call, none of these can end, so that all of these ranks
-/// wait until they find that out.
+/// milliseconds tells its peers the operations that it has begun, and compares them with the
+/// operations of its peers. If ranks have begun different operations for one call, none of the
+/// operations can end, so that all ranks wait until they find the difference.
 class started_calls {
  public:
   static constexpr std::size_t remembered = call_statement::remembered_calls;
-  /// The words of `statement_board` that a rank tells by: one for each remembered call.
+  /// The number of words of `statement_board` that a rank uses: one for each remembered call.
   static constexpr std::size_t words = remembered;
 
   /// Adds the operation of a call.
@@ -28,18 +28,20 @@ class started_calls {
     operations_[begun.call % remembered] = begun;
     polls_ = 0;
   }
-  /// Forgets the operation of `call`, which all ranks have prepared and may yet replace.
+  /// Forgets the operation of `call`, which all ranks have prepared and may begin again.
   void forget(std::uint64_t call) noexcept { operations_[call % remembered] = {}; }
   [[nodiscard]] const std::array<started_operation, remembered>& all() const noexcept {
     return operations_;
   }
-  /// Returns the operation of `call`, one of the latest, which has begun one.
+  /// Returns the operation of `call`. It must be one of the latest calls, and have begun an
+  /// operation.
   [[nodiscard]] const started_operation& of(std::uint64_t call) const noexcept {
     return operations_[call % remembered];
   }
 
-  /// Looks once during a wait. Returns the earliest call for which a peer has told another
-  /// operation than this rank's, if the poll before found it too: a peer may only be late.
+  /// Returns the earliest call for which a peer has begun another operation than this rank. Returns
+  /// it only if the previous poll found it too, because a peer may only be late. For use during a
+  /// wait.
   /// Cost: one signal to each peer for each call, at most once.
   [[nodiscard]] std::optional<std::uint64_t> poll(statement_board& board) {
     constexpr std::size_t polls_before_telling = 4;  // About 15 ms after the wait began.
@@ -53,8 +55,8 @@ class started_calls {
   void decided(std::uint64_t call) noexcept { decided_ = std::max(decided_, call); }
 
  private:
-  /// Returns the word that tells `begun`. It grows with the call. Operations that can be begun at
-  /// the same time differ in their last bits.
+  /// Returns the word that stands for `begun`. Words grow with the number of the call. Operations
+  /// that can be begun at the same time differ in the last bits of their words.
   [[nodiscard]] static std::uint64_t word_of(const started_operation& begun) noexcept {
     const std::uint64_t is_dispatch = begun.what == started_operation::kind::dispatch ? 1 : 0;
     return begun.call << 24U | is_dispatch << 23U | begun.channel % 128 << 16U |
@@ -68,7 +70,7 @@ class started_calls {
       board.raise(i, word);
     }
   }
-  /// Returns the earliest call that a peer has told another operation for, or 0.
+  /// Returns the earliest call for which a peer has told another operation, or 0.
   [[nodiscard]] std::uint64_t differing_call(const statement_board& board) const noexcept {
     std::uint64_t earliest = 0;
     for (std::size_t i = 0; i < remembered; ++i) {
@@ -84,10 +86,11 @@ class started_calls {
   }
 
   std::array<started_operation, remembered> operations_{};
-  std::array<std::uint64_t, remembered> told_{};  ///< the latest word of each
+  /// The latest word that was told of each operation.
+  std::array<std::uint64_t, remembered> told_{};
   std::uint64_t decided_ = 0;
-  std::uint64_t suspected_ = 0;  ///< what the poll before has found
-  std::size_t polls_ = 0;        ///< since the latest call
+  std::uint64_t suspected_ = 0;  ///< the call that the previous poll has found
+  std::size_t polls_ = 0;        ///< number of polls since the latest call
 };
 
 }  // namespace peerbus::deep_ep::detail

@@ -27,15 +27,16 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// The statements of all ranks in the latest round. Each rank writes its own into the memory of all
-/// others.
+/// The statements of all ranks in the latest round. Each rank writes its own statement into the
+/// memory of all other ranks.
 ///
-/// A statement is overwritten by the second next one of its rank. All ranks have read it by then,
-/// because each rank makes its next statement after it has read all, and waits for all.
+/// A statement is overwritten by its rank's second next statement. All ranks have read it by then,
+/// because each rank waits for all statements of a round and reads them before it makes its next
+/// one.
 class statement_board {
  public:
-  /// Makes the board of the calls named `title`. Collective. `comm` outlives it. A rank may also
-  /// raise `words` words at its peers (`raise`).
+  /// Makes the board of the calls named `title`. Collective. `comm` must outlive it. Each rank also
+  /// has `words` words that it may raise at its peers (`raise`).
   /// Throws: as `communicator::make_window`.
   template <transport Transport>
   statement_board(communicator<Transport>& comm, std::string_view title, std::size_t words,
@@ -57,7 +58,7 @@ class statement_board {
   /// Returns the statement of `rank` in the latest round.
   [[nodiscard]] call_statement latest(rank_id rank) const noexcept { return read(rank, round_); }
 
-  /// Begins a round: tells all ranks `own`, and waits for the statements of all.
+  /// Carries out a round: sends `own` to all ranks, and waits for the statements of all ranks.
   /// Throws: `error` that names the missing ranks. The communicator is then poisoned.
   void exchange(const call_statement& own, deadline until) {
     group_.require_healthy(title_, view_);
@@ -74,19 +75,19 @@ class statement_board {
     members.end_wait(wait_, {.epoch = round_});
   }
 
-  /// Goes on in the present view of the group. Rounds of the earlier view are over, and those that
-  /// follow have higher numbers.
+  /// Continues in the present view of the group. Ends the rounds of the earlier view, and gives
+  /// later rounds higher numbers.
   void resume() noexcept {
     view_ = group_.view().number();
     round_ = view_ << 32U;
   }
 
-  /// Makes this rank's word `word` at least `value` at all peers.
+  /// Raises this rank's word `word` to at least `value` at all peers.
   /// Throws: as `exchange`.
   void raise(std::size_t word, std::uint64_t value) {
     require(window_->signal_each(group_.peers(), word_of(group_.rank(), word), value));
   }
-  /// Returns the word `word` of `peer`, as this rank knows it.
+  /// Returns the latest value of the word `word` of `peer` that has arrived at this rank.
   [[nodiscard]] std::uint64_t word(rank_id peer, std::size_t word) const noexcept {
     return window_->value_at(group_.rank(), word_of(peer, word));
   }

@@ -13,7 +13,9 @@
 /// whole words of 4 bytes.
 namespace peerbus::deep_ep::detail {
 
-/// Requires scales of `tokens` tokens, [tokens, any] or [tokens], if there are any.
+/// Requires that `scales` is none, or has the scales of `tokens` tokens, [tokens, any] or [tokens],
+/// of a type of 4 bytes or 1 byte.
+/// Throws: `error` invalid_argument.
 inline void check_scales(const argument& what, const const_tensor& scales, std::size_t tokens) {
   if (!scales) return;
   bool typed = false;
@@ -25,14 +27,14 @@ inline void check_scales(const argument& what, const const_tensor& scales, std::
   what.require(scales.elements() == 0 || scales.data() != nullptr, "is at null");
 }
 
-/// Returns the bytes of the scales of a token as they travel; 0 without scales.
+/// Returns the size in bytes of the scales of a token as they travel; 0 without scales.
 inline std::size_t scale_bytes(const const_tensor& scales) noexcept {
   const std::size_t count = scales.dims() == 2 ? scales.size(1) : scales.dims();
   return align_up(count * bytes_of(scales.type()), 4);
 }
 
 /// Returns the scales as they travel, [tokens, scale_bytes]. Copies them to `room` if they have
-/// gaps or do not fill words.
+/// gaps or do not fill whole words.
 inline std::span<const std::byte> side_by_side(const const_tensor& scales, std::byte* room) {
   const auto* const source = static_cast<const std::byte*>(scales.data());
   const std::size_t tokens = scales.size(0);
@@ -50,7 +52,8 @@ inline std::span<const std::byte> side_by_side(const const_tensor& scales, std::
   return {room, tokens * row};
 }
 
-/// Returns the scales of `rows` received tokens, which lie at `arrived` as `given` has travelled.
+/// Returns a view of the scales of `rows` received tokens at `arrived`, of the type and the number
+/// of scales per token of `given`.
 inline tensor scales_of(std::byte* arrived, const const_tensor& given, std::size_t rows) {
   if (given.dims() == 2)
     return {arrived,

@@ -10,9 +10,9 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Requires that in the combine of a batch either all ranks returned weights, or none.
-/// Throws, on all ranks: `error` mismatch that names a rank that gave weights and a rank that did
-/// not.
+/// Requires that in the combine of a batch either all ranks returned weights, or no rank did.
+/// Throws, on all ranks: `error` mismatch that names a rank that gave weights and a rank that gave
+/// none.
 template <class Exchange>
 void require_weights_from_all_or_none(Exchange& moe, const moe::ticket& combined, all_ranks ranks) {
   std::optional<rank_id> giver;
