@@ -17,10 +17,10 @@ namespace peerbus {
 /// while no operation of the group runs.
 class event_listeners {
  public:
-  /// Adds `listener`, which from now on receives the events of this rank in the group. Of
-  /// exchanges, it hears only those that are made later. Of teams without all ranks, it hears only
-  /// those that are made or resumed later. Remove the listener before it is destroyed. Peers in
-  /// events have their numbers in this group, also if an exchange relays in parts of it. A subgroup
+  /// Adds `listener`, which from now on receives the events of this rank in the group. It
+  /// receives events of an exchange only if that is made later, and of a team without all ranks
+  /// only if that is made or resumed later. Remove the listener before it is destroyed. Peers in
+  /// events have their numbers in this group, also if an exchange works in parts of it. A subgroup
   /// has listeners of its own.
   void add(event_listener& listener);
   /// Removes `listener`, which then receives no more events. Does nothing if it was not added.

@@ -51,10 +51,10 @@ enum class reduction_kind : std::uint8_t {
   maximum,  ///< `collective::maximum`
 };
 
-/// A collective operation as data. `run` and `start` take it from programs that know the type of
-/// the elements at run time only, such as bindings of other languages. The functions on ranges make
-/// it. Operands are bytes, and their sizes must be whole elements. Members that the operation does
-/// not use are not read.
+/// A collective operation as data. Programs that know the type of elements only at run time, such
+/// as bindings of other languages, pass a request to `run` or `start`. Functions such as
+/// `all_reduce` make one from their ranges. Operands are bytes, and their sizes must be whole
+/// elements. Members that the operation does not use are not read.
 struct request {
   operation_kind what = operation_kind::broadcast;  ///< the operation
   element_type element{};                           ///< the type of all operands' elements

@@ -100,8 +100,8 @@ class admission {
  private:
   [[nodiscard]] bool is_host() const noexcept;
   [[nodiscard]] std::size_t capacity() const noexcept;
-  /// Agrees on the processes that wait, and on the meeting place. Returns whether any process
-  /// waits.
+  /// Agrees on the processes that wait, and on the meeting place. Returns whether processes wait
+  /// and all members will meet them. If not, `refusal_` has the reason; empty if no process waits.
   [[nodiscard]] bool is_anybody_waiting(deadline until);
   /// Agrees on the slots of the processes that wait.
   void agree_on_newcomers(deadline until);
@@ -115,7 +115,7 @@ class admission {
   void confirm(bootstrap& met, deadline until);
 
   struct meeting;
-  /// Tells the waiting processes where all meet, on the member that listens.
+  /// Tells the waiting processes where all ranks meet. Only the member that listens calls it.
   static void tell_newcomers(meeting& now);
 
   rank_group* group_;

@@ -41,8 +41,8 @@ class virtual_clock {
   ///@}
 
   ///@{
-  /// Adds the time of accesses. Stores end before the next signal to their rank is seen. The caller
-  /// waits for loads.
+  /// Charges this rank the simulated time of its accesses. Noted stores are complete before the
+  /// next signal to the same rank is seen. `note_loads` returns when the loads are complete.
   virtual void note_stores(std::span<const row_access> stored) noexcept = 0;
   virtual void note_loads(std::span<const row_access> loaded) noexcept = 0;
   ///@}

@@ -46,8 +46,8 @@ template <std::size_t First = 0, std::size_t Count>
   return std::bit_cast<float>((exponent + 127) << 23);
 }
 
-/// Returns log2 of the number whose bits are `magnitude`. The result is minus infinity for 0, and
-/// at least 128 for infinity and NaN.
+/// Returns log2 of the bf16 whose bits without the sign are `magnitude`. The result is minus
+/// infinity for 0, and at least 128 for infinity and NaN.
 [[gnu::always_inline]] inline float log2_of(std::uint32_t magnitude) noexcept {
   const std::uint32_t plain = magnitude << 16;
   const auto enlarged = std::bit_cast<std::uint32_t>(std::bit_cast<float>(plain) * 0x1p64F);

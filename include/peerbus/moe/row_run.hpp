@@ -18,8 +18,9 @@
 namespace peerbus::moe {
 
 /// The origin of a received row: its home rank, the index of the token there, and the slot of the
-/// token that its output belongs to. The slot is k, or, in layouts by rank, the number of
-/// this rank among the ranks of the token.
+/// token that its output belongs to. The slot is the index of the expert
+/// among the `top_k` experts of the token, or, in layouts by rank, the index of this rank among the
+/// ranks of the token.
 struct row_origin {
   rank_id rank;         ///< the home rank of the token
   std::uint32_t token;  ///< index in the `tokens` of that rank

@@ -14,9 +14,8 @@
 namespace peerbus::detail {
 
 /// The names of the hosts of a group whose ranks met over TCP, for observers. A host's name is the
-/// one that its settings give it. Without one, it is the address by which the lowest rank of the
-/// host that has an address met ranks of other hosts. So each host has one text, even if it has
-/// several addresses.
+/// one that its settings give it, or else the address of its lowest rank that has an address for
+/// other hosts. So each host has one text, even if it has several addresses.
 class host_names {
  public:
   explicit host_names(std::size_t ranks) : of_ranks_(ranks) {}

@@ -7,10 +7,11 @@
 
 namespace peerbus::detail {
 
-/// Calls `work(event)` and tells `listeners` when `event` begins and ends. `work` may only set
-/// members that are known at the end. An exception of `work` becomes the fault of the event. A
-/// begin or an end that is already set stays.
+/// Calls `work(event)` and tells `listeners` when `event` begins and ends. `work` may set
+/// only members whose values are known at the end. If `work` throws, the code of the error becomes
+/// the fault of the event. A begin or an end that is already set stays.
 /// Returns: the result of `work`.
+/// Throws: whatever `work` throws.
 /// Cost: a clock read for a begin or an end that is not set, and the cost of the listeners.
 template <class Work>
 auto reported(const event_listeners& listeners, operation_event event, Work&& work) {

@@ -135,9 +135,9 @@ class tcp_mesh {
     return std::nullopt;
   }
 
-  /// Calls the ranks below this one. A call to a host that does not answer takes a second for each
-  /// address. So after a call that fails, the remaining calls wait, and callers are heard in
-  /// between.
+  /// Connects to the ranks with lower numbers. An attempt at a host that does not answer takes a
+  /// second for each address. So it returns after an attempt that fails, and connections of other
+  /// ranks are accepted before the next attempt.
   void advance_all(std::vector<call>& calls, deadline until) {
     for (std::size_t i = 1; i < rank_; ++i) {
       const std::size_t peer = 1 + called_last_ % (rank_ - 1);

@@ -26,7 +26,7 @@ namespace peerbus::collective::detail {
 /// way, whose progress is in the channel's end.
 class batch {
  public:
-  /// Checks the messages, without any other effect.
+  /// Checks the messages and counts the call. Moves no message.
   /// Throws: as `batch_send_recv` for bad arguments.
   batch(channels& channels, std::span<const transfer> messages, const call_options& options);
 
@@ -52,10 +52,11 @@ class batch {
   void find_messages_at(std::span<const transfer> messages) noexcept { messages_ = messages; }
 
  private:
-  /// The number of messages that a receiver tries to read although it could not read earlier ones.
+  /// A receiver stops reading a peer's messages in private memory after this many have failed.
   static constexpr unsigned most_unreadable = 3;
 
-  /// A message that is complete without its bytes, with the descriptions of both ends.
+  /// A message that has ended without being moved, because its ends differ or its memory is not
+  /// mapped, with the descriptions of both ends.
   struct unmoved_message {
     rank_id sender, receiver;
     std::uint64_t message = 0;
@@ -94,10 +95,12 @@ class batch {
   /// Returns whether the message of a receiving end has arrived or is discarded.
   [[nodiscard]] bool is_complete(const channel_end& end) const noexcept;
   void finish(channel_end& end, rank_id peer, bool sends) noexcept;
-  /// Moves slices of the message to, or from, `peer` without waiting. Returns whether anything
-  /// moved.
+  ///@{
+  /// Sends slices of the message to `peer`, or receives those from `peer`, without waiting. Returns
+  /// whether anything moved.
   bool push(rank_id peer);
   bool pull(rank_id peer);
+  ///@}
   void push_slice(rank_id peer, channel_end& end);
   void pull_slice(rank_id peer, channel_end& end);
   [[nodiscard]] message_header header_of(const channel_end& end) const noexcept;
@@ -115,7 +118,7 @@ class batch {
   /// Revokes the addresses of messages that peers may read, before this rank discards the messages.
   void take_back() noexcept;
   void match(channel_end& end, const unmoved_message& both);
-  /// Makes the message of an end complete without its bytes.
+  /// Ends the message of `end` without moving it. Keeps the first such message for the error.
   void leave_unmoved(channel_end& end, const unmoved_message& message) noexcept;
 
   /// Does `work`, and reports it to listeners.

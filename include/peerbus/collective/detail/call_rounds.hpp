@@ -64,7 +64,8 @@ class call_rounds {
   void abandon() noexcept;
 
   ///@{
-  /// Returns the tables of a variable form (`team_access`).
+  /// Returns, for operations with parts of different sizes, the parts that this rank sends to and
+  /// receives from each rank.
   [[nodiscard]] std::span<const byte_range> sends() const noexcept { return pages_.sends(); }
   [[nodiscard]] std::span<const byte_range> receives() const noexcept { return pages_.receives(); }
   ///@}
@@ -98,9 +99,9 @@ class call_rounds {
     return pages_.map().slice_bytes(parts);
   }
   ///@}
-  /// Returns the distance between the parts of a page with a row of `in_slices` for each rank.
-  /// Short rows lie close together, because a large power of two between them would put all into
-  /// the same set of a cache.
+  /// Returns the distance in bytes between the parts for two ranks, in a page with a part for each
+  /// rank. Short parts lie close together: at the distance of a large power of two they would share
+  /// a set of a cache.
   [[nodiscard]] std::size_t part_stride() const noexcept { return part_stride_; }
 
   /// Does a round for each slice of `step` bytes of `total` bytes, in order. If `total` is 0, does
@@ -125,10 +126,12 @@ class call_rounds {
   template <class Work>
   void report(const char* name, const request& given, Work&& work);
 
-  /// Returns whether peers access the operands in a window; or whether they read them in a window
-  /// or in private memory.
+  ///@{
+  /// Returns whether peers access the operands in a window, or at least read them directly, in a
+  /// window or in private memory.
   [[nodiscard]] bool is_in_window() const noexcept { return is_in_window_; }
   [[nodiscard]] bool reads_operands() const noexcept { return is_in_window_ || is_private_; }
+  ///@}
   /// Chooses whether to read offered operands in private memory. `bytes` is the size of the largest
   /// row of all ranks.
   void choose_way(std::size_t bytes) noexcept;
@@ -158,9 +161,9 @@ class call_rounds {
   /// Waits until all peers have published their pages. If the signal is not yet raised and the
   /// peers come at about the same time, raises it, with its fence, only after it has seen their
   /// pages.
-  /// Throws: in the first round only, on all ranks, `error` mismatch or refused, or
-  /// invalid_argument where this rank refuses; timed_out, peer_dead or unreachable, and the
-  /// communicator is poisoned.
+  /// Throws: in rounds that compare the calls (the first, and one after `confirm`), on all ranks,
+  /// `error` mismatch or refused, or invalid_argument where this rank refuses. In any round
+  /// timed_out, peer_dead or unreachable, and the communicator is poisoned.
   void await();
   /// Does `put` and `await`.
   void meet(page_range to_peer) {

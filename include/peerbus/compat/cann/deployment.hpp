@@ -21,7 +21,7 @@ enum class expert_kind : std::uint8_t {
 /// The placement of experts on ranks that the operators define, and the numbers that the exchange
 /// uses for the experts. The first `shared_expert_rank_num` ranks hold shared experts, one per
 /// rank. Shared expert j has `replicas()` replicas, on consecutive ranks from rank j x replicas()
-/// on. The MoE experts are dealt out in order to the remaining ranks.
+/// on. Each remaining rank holds equally many consecutive MoE experts.
 ///
 /// The exchange gives each rank equally many experts: rank r has `numbers_per_rank()` numbers, from
 /// r x numbers_per_rank() on. A rank with a shared expert uses only its first number. A token goes

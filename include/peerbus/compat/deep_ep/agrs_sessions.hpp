@@ -31,8 +31,9 @@ namespace peerbus::deep_ep {
 
 /// The sizes of sessions of gathers, equal on all ranks.
 struct agrs_config {
-  std::size_t num_max_session_bytes =
-      0;  ///< gathered tensors; `agrs_sessions::gathered_bytes` each
+  /// The largest total size of the tensors of a session. `agrs_sessions::gathered_bytes` has the
+  /// size of each.
+  std::size_t num_max_session_bytes = 0;
   /// Gathers of a session; each may have several tensors.
   std::size_t num_max_all_gathers_per_session = 0;
 };

@@ -83,7 +83,7 @@ enum class comm_algorithm : std::uint8_t {
   fullmesh_v1,  ///< every rank to every other, on A3
   fullmesh_v2,  ///< every rank to every other, with flags among the data, on A3
   fullmesh,     ///< every rank to every other, on A2
-  hierarchy     ///< by nodes first, on A2
+  hierarchy     ///< between nodes, then within a node; on A2
 };
 
 /// Returns the name of the enumerator, or "unknown".
@@ -129,7 +129,7 @@ struct call {
   bool gaps_in_x = false;                   ///< `x` is not contiguous
 
   // The `Buffer`
-  bool no_low_latency_mode = false;             ///< it was made without low_latency_mode
+  bool no_low_latency_mode = false;             ///< the buffer was made without low_latency_mode
   std::optional<std::size_t> num_nvl_bytes{};   ///< none: not known, so not checked
   std::optional<std::size_t> num_rdma_bytes{};  ///< none: not known, so not checked
 
@@ -146,8 +146,9 @@ struct call {
   bool out_given = false;   ///< out is given
 
   // low_latency_dispatch and low_latency_combine
-  bool return_recv_hook = false;       ///< a hook receives the results
-  bool wait_statistics_given = false;  ///< dispatch_ or combine_wait_recv_cost_stats is given
+  bool return_recv_hook = false;  ///< a hook receives the results
+  /// Whether dispatch_wait_recv_cost_stats or combine_wait_recv_cost_stats is given.
+  bool wait_statistics_given = false;
 
   // dispatch
   std::size_t expert_alignment = 1;  ///< expert counts are rounded up to multiples of it

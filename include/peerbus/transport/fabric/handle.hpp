@@ -9,9 +9,9 @@
 
 namespace peerbus::detail::ofi {
 
-/// Releases a libfabric object. Ignores the result, because no caller could act on it, and the
-/// object ends with the process at the latest. A child by fork releases nothing, because a provider
-/// would close the connections of its parent.
+/// The deleter of libfabric objects. Ignores the result, because no caller could act on it, and the
+/// object ends with the process at the latest. In a child made by fork it closes no object, because
+/// a provider would close the connections of the parent; it only frees lists of `fi_info`.
 struct closer {
   home_process home{};
 

@@ -34,10 +34,11 @@ struct held_call {
   std::uint64_t due = 0;  ///< the number of the latest look at which the call is carried out
 };
 
-/// Held calls, in the order in which calls of one look are carried out. Each is due at some look. A
-/// signal is due no sooner than the earlier calls to its peer. A call after a signal to the same
-/// peer is due no sooner than that signal. So calls that are carried out when they are due keep the
-/// order that the contract promises.
+/// Calls that are held back until a later look, which is a call of `look`, made when the rank
+/// checks its signals. Each is due at a look, and calls due at the same look are carried out in the
+/// order of this list. A signal is due no sooner than the earlier calls to its peer. A call after a
+/// signal to the same peer is due no sooner than that signal. So calls that are carried out when
+/// they are due keep the order that the contract promises.
 ///
 /// Cost: each function visits all calls. None allocates after the constructor.
 template <class Window>

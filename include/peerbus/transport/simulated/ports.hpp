@@ -11,8 +11,8 @@
 
 namespace peerbus::detail {
 
-/// The times until which the ports of all ranks are busy. Messages must be passed in the order of
-/// time, except to `pass`.
+/// The times until which the ports of all ranks are busy. Calls of `leave` and of `enter`
+/// must come in the order of time. `pass` may be called at any time.
 class port_times {
  public:
   port_times(const simulated_platform& platform, std::size_t size) : platform_{platform} {

@@ -40,8 +40,8 @@ class stack_switch {
   void left() noexcept {
     __sanitizer_finish_switch_fiber(inner_frames_, &outer_.bottom, &outer_.bytes);
   }
-  /// Notes that the fibre has ended and its stack is unmapped, so that a later mapping there has
-  /// none of its frames.
+  /// Lets AddressSanitizer forget the frames of the stack, for a later mapping there. Call it after
+  /// the fibre has ended and its stack is unmapped.
   void ended() noexcept { __asan_unpoison_memory_region(inner_.bottom, inner_.bytes); }
   /// Announces that the fibre is about to switch to the thread for the last time.
   void end() noexcept { __sanitizer_start_switch_fiber(nullptr, outer_.bottom, outer_.bytes); }

@@ -47,7 +47,7 @@ class handshake {
 
   explicit handshake(network& net) : net_{&net} {}
 
-  /// Returns this rank's greeting.
+  /// Returns this rank's message: a greeting per device, then the numbers of its queue pairs.
   [[nodiscard]] bootstrap::contribution greet() const {
     bootstrap::contribution greetings;
     for (const auto& rail : net_->own().rails()) {
