@@ -3,8 +3,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <cstdint>
-#include <span>
 
 #include <peerbus/collective/channel_map.hpp>
 #include <peerbus/collective/detail/batch.hpp>
