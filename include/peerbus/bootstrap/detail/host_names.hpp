@@ -18,7 +18,7 @@ namespace peerbus::detail {
 /// other hosts. So each host has one text, even if it has several addresses.
 class host_names {
  public:
-  explicit host_names(std::size_t ranks) : of_ranks_(ranks) {}
+  explicit host_names(std::size_t rank_count) : of_ranks_(rank_count) {}
 
   /// Adds a rank with its host and its address for other hosts, which may be empty. Lower ranks
   /// must be added first.
