@@ -39,12 +39,9 @@ std::optional<routing_pattern> pattern_of(const std::string& given) {
     found.of = kind::incast;
     return found;
   }
-  if (given == "collectivex") {
-    found.of = kind::collectivex;
-    return found;
-  }
-  if (const auto seed = after(given, "collectivex:")) {
-    if (!read_whole(*seed, found.seed)) return std::nullopt;
+  const auto seed = after(given, "collectivex:");
+  if (seed || given == "collectivex") {
+    if (seed && !read_whole(*seed, found.seed)) return std::nullopt;
     found.of = kind::collectivex;
     return found;
   }

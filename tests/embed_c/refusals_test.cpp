@@ -128,12 +128,17 @@ TEST_CASE("bad input of one rank is refused on all, and the exchange works on") 
 TEST_CASE("configurations that cannot be") {
   CHECK(embed_c::run(2, kind::threads, [](peerbus_comm* comm) {
           peerbus_exchange* exchange = nullptr;
-          const auto refused = [&](const char* fragment, auto change) {
+          const auto fails_with = [&](peerbus_code code, const char* fragment, auto change) {
             auto config = config_of(PEERBUS_BF16, PEERBUS_COMPACT);
             change(config);
-            fails(peerbus_exchange_create(comm, &config, 0, &exchange), PEERBUS_INVALID_ARGUMENT,
-                  fragment);
+            fails(peerbus_exchange_create(comm, &config, 0, &exchange), code, fragment);
             expect(exchange == nullptr, "no exchange");
+          };
+          const auto refused = [&](const char* fragment, auto change) {
+            fails_with(PEERBUS_INVALID_ARGUMENT, fragment, change);
+          };
+          const auto differs = [&](const char* fragment, auto change) {
+            fails_with(PEERBUS_MISMATCH, fragment, change);
           };
           refused("codec is 7", [](auto& c) { c.codec = 7; });
           refused("codec is -1", [](auto& c) { c.codec = -1; });
@@ -162,22 +167,15 @@ TEST_CASE("configurations that cannot be") {
           auto config = config_of(PEERBUS_BF16, PEERBUS_COMPACT);
           fails(peerbus_exchange_create(comm, &config, 0, nullptr), PEERBUS_INVALID_ARGUMENT,
                 "exchange is NULL");
-          config.max_tokens += peerbus_comm_rank(comm);
-          fails(peerbus_exchange_create(comm, &config, 0, &exchange), PEERBUS_MISMATCH,
-                "max_tokens is 12 on rank 0 but 13 on rank 1");
-          config = config_of(PEERBUS_BF16, PEERBUS_COMPACT);
-          config.distrust_peers = static_cast<std::uint32_t>(peerbus_comm_rank(comm));
-          fails(peerbus_exchange_create(comm, &config, 0, &exchange), PEERBUS_MISMATCH,
-                "distrust_peers is 0 on rank 0 but 1 on rank 1");
-          config = config_of(PEERBUS_BF16, PEERBUS_COMPACT);
-          config.weights_at_combine = static_cast<std::uint32_t>(peerbus_comm_rank(comm));
-          fails(peerbus_exchange_create(comm, &config, 0, &exchange), PEERBUS_MISMATCH,
-                "weights_at_combine is 0 on rank 0 but 1 on rank 1");
-          config = config_of(PEERBUS_BF16, PEERBUS_COMPACT);
-          config.relay_sums = static_cast<std::uint32_t>(peerbus_comm_rank(comm));
-          fails(peerbus_exchange_create(comm, &config, 0, &exchange), PEERBUS_MISMATCH,
-                "relay_sums is bf16 on rank 0 but f32 on rank 1");
-          config = config_of(PEERBUS_BF16, PEERBUS_COMPACT);
+          const auto rank = static_cast<std::uint32_t>(peerbus_comm_rank(comm));
+          differs("max_tokens is 12 on rank 0 but 13 on rank 1",
+                  [&](auto& c) { c.max_tokens += rank; });
+          differs("distrust_peers is 0 on rank 0 but 1 on rank 1",
+                  [&](auto& c) { c.distrust_peers = rank; });
+          differs("weights_at_combine is 0 on rank 0 but 1 on rank 1",
+                  [&](auto& c) { c.weights_at_combine = rank; });
+          differs("relay_sums is bf16 on rank 0 but f32 on rank 1",
+                  [&](auto& c) { c.relay_sums = rank; });
           config.between = peerbus_comm_rank(comm);
           ok(peerbus_exchange_create(comm, &config, 0, &exchange), "ranks may differ in between");
           peerbus_exchange_destroy(&exchange);

@@ -5,8 +5,8 @@
 
 namespace peerbus::collective {
 
-/// The algorithm of a team for an `all_reduce` of one size whose pages peers load, and the reason.
-/// The same on all ranks.
+/// The algorithm of a team for an `all_reduce` of one size whose pages peers load, and the reason,
+/// equal on all ranks.
 struct shots_choice {
   algorithm by = algorithm::one_shot;  ///< `one_shot` or `two_shots`
   /// True if both algorithms were measured in this team. Otherwise options or costs decide.

@@ -266,7 +266,6 @@ class exchange : public exchange_queries {
   }
 
   communicator<Transport>& comm_;
-  [[no_unique_address]] Codec codec_;
   levels levels_;
   std::optional<detail::reporting_engine> reporting_;  ///< empty without listeners
   std::optional<received_type> arrived_;               ///< written by lane 0, then read by all

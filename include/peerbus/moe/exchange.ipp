@@ -27,7 +27,7 @@ template <transport Transport, token_codec Codec, row_layout Layout>
 exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
                                              const exchange_config& config, Codec codec,
                                              Layout layout, deadline until, bool finds_groups)
-    : comm_{comm}, codec_{codec}, levels_{this, comm, config, codec, layout, until, finds_groups} {
+    : comm_{comm}, levels_{this, comm, config, codec, layout, until, finds_groups} {
   detail::exchange_engine* engine = &levels_.engine();
   if (comm.members()->listeners().any()) engine = &reporting_.emplace(*engine, comm);
   this->answer_by(*engine, levels_.config().output_attachment);
@@ -90,9 +90,10 @@ auto exchange<Transport, Codec, Layout>::dispatch_recv(moe::ticket ticket,
   const auto keep = [&](const detail::batch& batch) {
     const std::size_t set = levels_.parts().batches.set_of(batch);
     const set_view own_set = levels_.parts().core.local_set(batch);
-    arrived_.emplace(levels_.rows(set).of(
-        batch, this, codec_, {own_set, levels_.parts().path->sets(set), batch.origins(own_set)},
-        levels_.parts().window->group().rank()));
+    arrived_.emplace(
+        levels_.rows(set).of(batch, this, levels_.codec(),
+                             {own_set, levels_.parts().path->sets(set), batch.origins(own_set)},
+                             levels_.parts().window->group().rank()));
   };
   require_accepted("dispatch", ticket.number,
                    engine().dispatch_recv(ticket, options, deadline_of(options), keep));

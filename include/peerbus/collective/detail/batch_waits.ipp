@@ -10,7 +10,7 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/text.hpp>
 
-// What a batch waits for, and what it says if a wait fails or messages did not move.
+// The waits of a batch, and its errors if a wait fails or messages did not move.
 namespace peerbus::collective::detail {
 
 template <class Visit>

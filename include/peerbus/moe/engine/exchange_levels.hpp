@@ -56,6 +56,7 @@ class exchange_levels {
 
   /// Returns the agreed configuration, without the memory that the caller may free.
   [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
+  [[nodiscard]] const Codec& codec() const noexcept { return codec_; }
   [[nodiscard]] const relay_choice& choice() const noexcept { return chosen_; }
   /// Returns the parts in which rows arrive. With relay, they are those of the near level.
   [[nodiscard]] exchange_parts& parts() const noexcept { return *parts_; }

@@ -22,8 +22,8 @@ class keyed_channel : public pending_operations {
   [[nodiscard]] virtual bool has_room_for(const Key& wanted) const noexcept {
     return wanted == shape_;
   }
-  /// Returns the number of this channel in its set, by the order in which the channels were made.
-  /// The same on all ranks.
+  /// Returns the number of this channel in its set, by the order in which the channels were made,
+  /// which is the same on all ranks.
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
   void set_id(std::uint64_t id) noexcept { id_ = id; }
   /// Returns whether dispatch `number` has been received and not replaced. It may have been
