@@ -31,7 +31,7 @@ enum class group_operation : std::uint8_t {
   dispatch,          ///< `moe::exchange::dispatch`
   combine,           ///< `moe::exchange::combine`; the number is that of the dispatch
   batch_send_recv,   ///< `collective::batch_send_recv`; the number is that of the call
-  broadcast,         ///< `collective::broadcast`; here and below, the number is the team's call
+  broadcast,         ///< `collective::broadcast`; here and below, the number is that of the call
   gather,            ///< `collective::gather`
   gather_v,          ///< `collective::gather_v`
   scatter,           ///< `collective::scatter`
@@ -79,7 +79,7 @@ struct activity {
   bool is_over = false;            ///< whether the wait has ended because the awaited data or
                                    ///< signal came
   std::chrono::nanoseconds since;  ///< the time since the wait began
-  std::chrono::nanoseconds heard;  ///< the time since the rank was last heard
+  std::chrono::nanoseconds heard;  ///< the time since the latest sign that the rank lives
 };
 
 /// Returns words such as "waiting for rows of dispatch 17" or "done with barrier 4".
@@ -87,9 +87,9 @@ struct activity {
 
 namespace detail {
 
-/// The waits of one rank, which it writes to memory that others read on demand. They only use it
-/// for errors, `health` and an `observed_group`. All-zero bytes mean that no process has become the
-/// rank yet.
+/// The latest wait of one rank, in memory that the rank writes and other ranks read on demand.
+/// Other ranks use the wait only for errors, `health` and an `observed_group`. All-zero bytes mean
+/// that no process has become the rank yet.
 ///
 /// Times are those of CLOCK_MONOTONIC_COARSE, which all processes of a host share. Reading it takes
 /// a third of the time of an exact clock. Times are exact to a few milliseconds.
@@ -135,7 +135,7 @@ class alignas(cache_line_bytes) activity_line {
   /// Cost: a store and a clock read.
   void beat() noexcept { heard_.store(now(), std::memory_order_relaxed); }
 
-  /// A wait in the form in which one host tells it to another.
+  /// A wait in the form in which one host reports it to another host.
   struct notice {
     std::uint64_t word = 0;  ///< the word of the wait, with `waits_bit`; 0 if there is no wait
     ticks age = 0;           ///< the time since the wait began
@@ -145,7 +145,8 @@ class alignas(cache_line_bytes) activity_line {
   };
   /// Returns the wait that goes on. Its word is 0 if no wait goes on.
   [[nodiscard]] notice tell() const noexcept;
-  /// Records a wait that the rank has told from another host, whose clock differs.
+  /// Records a wait that the rank, which is on another host, has reported. The clock of that host
+  /// differs, so the time is computed from `age`.
   void hear(const notice& heard) noexcept;
 
   /// Returns the latest wait of the rank, or nothing if it has not waited yet.
@@ -183,7 +184,7 @@ class alignas(cache_line_bytes) activity_line {
 
   std::atomic<std::uint64_t> latest_{0};  ///< the latest wait
   std::atomic<ticks> since_{0};           ///< the time at which the latest wait began
-  std::atomic<ticks> heard_{0};           ///< the time at which the rank was last heard in a wait
+  std::atomic<ticks> heard_{0};           ///< the time of the latest `beat` or `hear`
   std::atomic<ticks> claimed_{0};         ///< the time at which `process_` became the rank
   std::atomic<pid_t> process_{0};         ///< the process of the rank
 };

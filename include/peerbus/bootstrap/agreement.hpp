@@ -123,9 +123,9 @@ template <class Make>
   return std::move(*made);
 }
 
-/// Does as `on_all_ranks`, for a `make()` that is itself a collective of the ranks of `boot`. If
-/// only one rank fails after that collective, for example for lack of memory, all ranks learn of
-/// it.
+/// Calls `make()` as `on_all_ranks` does, for a `make()` that is itself a collective of the ranks
+/// of `boot`. If only one rank fails after that collective, for example because memory runs out,
+/// all ranks learn of the failure.
 /// Throws, on all ranks: as `on_all_ranks`.
 /// Throws, on this rank: as `objection_of_collective`.
 template <class Make>

@@ -52,7 +52,8 @@ class bootstrap {
   struct contribution {
     std::vector<std::byte> bytes;  ///< may be empty
     unique_fd fd;                  ///< empty if no descriptor is passed
-    /// Arrives only on ranks that share the giver's address space. Other ranks receive null.
+    /// An object that only ranks in the address space of the giver receive. Other ranks receive
+    /// null.
     std::shared_ptr<const void> object = nullptr;
   };
 
@@ -104,10 +105,11 @@ class bootstrap {
   /// Returns whether, once ranks are gone, `go_on` makes `allgather` work among the ranks that are
   /// left. It does for processes that met on one host and for threads.
   [[nodiscard]] virtual bool can_go_on() const noexcept { return false; }
-  /// Makes later calls of `allgather` calls of `ranks` only. `ranks` are ascending, include the
-  /// caller, and know that the other ranks are gone, whose contributions are then empty. `meet`
-  /// makes a bootstrap of `ranks`, numbered anew, when the next allgather needs it. Does nothing if
-  /// the same ranks have met already. All of `ranks` must call it before their next allgather.
+  /// Restricts later calls of `allgather` to `ranks`. `ranks` are ascending, include the caller,
+  /// and know that the other ranks are gone. The contributions of the other ranks are then empty.
+  /// `meet` makes a bootstrap of `ranks`, numbered anew, when the next allgather needs it. Does
+  /// nothing if the same ranks have met already. All of `ranks` must call it before their next
+  /// allgather.
   /// Throws: `error` unsupported unless `can_go_on`.
   void go_on(std::vector<rank_id> ranks,
              std::function<std::unique_ptr<bootstrap>(deadline until)> meet);
@@ -230,12 +232,13 @@ class bootstrap {
   void set_idle(std::shared_ptr<idle_work> work) noexcept { idle_ = std::move(work); }
   /// Returns whether `go_on` was called, so that `allgather` is `allgather_of_the_rest`.
   [[nodiscard]] bool has_gone_on() const noexcept { return !rest_.empty(); }
-  /// Does as `allgather`, among the ranks of `go_on`. Throws as `allgather`, and as `meet` of
-  /// `go_on`.
+  /// Carries out `allgather` among the ranks of `go_on`.
+  /// Throws: as `allgather`, and as `meet` of `go_on`.
   [[nodiscard]] std::vector<contribution> allgather_of_the_rest(contribution own_part,
                                                                 deadline until,
                                                                 std::string_view doing);
-  /// Lets `allgather_of_the_rest` use the bootstrap `met`. Rank i of `met` is rank `ranks[i]` here.
+  /// Makes `allgather_of_the_rest` use the bootstrap `met`. Rank i of `met` is rank `ranks[i]`
+  /// here.
   void go_on_with(std::vector<rank_id> ranks, std::unique_ptr<bootstrap> met) noexcept;
   /// Makes the subgroup `ranks` of the ranks of `go_on`, as `make_subgroup` does.
   [[nodiscard]] std::unique_ptr<bootstrap> subgroup_of_the_rest(const std::vector<rank_id>& ranks,

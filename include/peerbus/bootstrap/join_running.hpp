@@ -35,8 +35,9 @@ deadline until_admitted(deadline until);
 /// Throws: `error` peer_dead if a member has given up; as `bootstrap::allgather`.
 void await_admission(bootstrap& boot, deadline until);
 
-/// Calls `make` with the bootstrap that `call()` returns. Returns its result once all ranks of the
-/// group have their own. Repeats both if that ends with peer_dead before `until`.
+/// Calls `make` with the bootstrap that `call()` returns, and waits until all ranks of the group
+/// have made their object. If a step ends with peer_dead before `until`, repeats all steps.
+/// Returns: the result of `make`.
 /// Throws: as `join_running`.
 template <class Call, class Make>
 [[nodiscard]] auto join_by(Call&& call, Make&& make, deadline until) {

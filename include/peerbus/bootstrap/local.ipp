@@ -40,16 +40,16 @@
 
 extern "C" {
 #ifdef __clang__
-/// Writes what a program counts that was built with --coverage. Null in other programs.
+/// Writes the counts of a program that was built with --coverage. Null in other programs.
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 [[gnu::weak, gnu::visibility("hidden")]] void __gcov_dump();
-/// Writes what a program counts that was built with -fprofile-instr-generate. Null in other
-/// programs. In LLVM_PROFILE_FILE `%p` is the process that started the ranks, so that all would
-/// have one file; by `%m` they add up what they have counted.
+/// Writes the counts of a program that was built with -fprofile-instr-generate. Null in other
+/// programs. In LLVM_PROFILE_FILE `%p` is the process that started the ranks, so that all ranks
+/// would overwrite one file. With `%m` the ranks add up their counts in one file.
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 [[gnu::weak, gnu::visibility("hidden")]] int __llvm_profile_write_file();
 #else
-/// Writes what a program counts that was built with --coverage, as exit(3) does. Null in other
+/// Writes the counts of a program that was built with --coverage, as exit(3) does. Null in other
 /// programs. A weak reference to `__gcov_dump` would not make the linker fetch that function.
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 [[gnu::weak, gnu::visibility("hidden")]] void __gcov_exit();
@@ -58,7 +58,7 @@ extern "C" {
 
 namespace peerbus::detail {
 
-/// Writes what a build for coverage has counted in this process, which `_exit` does not.
+/// Writes the counts of this process in a build for coverage, because `_exit` does not write them.
 inline void keep_coverage() noexcept {
 #ifdef __clang__
   if (&__gcov_dump != nullptr) __gcov_dump();

@@ -61,7 +61,8 @@ inline void refuse_ended(pid_t process) {
                 concat("process ", process, " given, expected one that runs on this host")};
 }
 
-/// Refuses a process in whose container processes have other numbers, which the page of states has.
+/// Refuses a process in a container with process numbers of its own, because the page of states has
+/// the numbers of the container.
 inline void refuse_other_numbers(pid_t process) {
   const std::string text = read_kernel_file(concat("/proc/", process, "/status"));
   const auto start = text.find("\nNSpid:");

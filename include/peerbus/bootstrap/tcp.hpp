@@ -111,8 +111,8 @@ class tcp_bootstrap final : public bootstrap {
   /// Collective: connects each rank to every other rank.
   void connect_all(deadline until);
 
-  /// Returns an object that reports which of `ranks` end while they are on their way to another
-  /// group.
+  /// Returns an object that reports which of `ranks` end before they have come to the meeting of
+  /// another group.
   [[nodiscard]] detail::awaited_members watch_members(const std::vector<rank_id>& ranks) const;
   friend class detail::tcp_admission_place;
   /// Meets `rank_count` ranks at `place`, as rank `member`, with the remaining options of

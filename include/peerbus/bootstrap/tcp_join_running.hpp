@@ -27,8 +27,8 @@ inline std::unique_ptr<bootstrap> call_running_group(const tcp_settings& setting
 }  // namespace detail
 
 /// Makes this process the rank with slot `settings.rank` of `settings.size` in a running group
-/// whose ranks met over TCP as a mesh. Otherwise does as `join_running` on one host. `port`,
-/// `secret` and `job` are those of the group. `mesh` is not used.
+/// whose ranks met over TCP as a mesh. The contract is that of `join_running` on one host, except
+/// as stated here. `port`, `secret` and `job` are those of the group. `mesh` is not used.
 ///
 /// `settings.address` names the hosts on which the member that listens may run: one host or
 /// several, with commas between them, such as "node0,node1". A name may have several addresses. The

@@ -29,7 +29,7 @@ namespace detail {
 /// A rank of a group some of whose ranks are not there.
 class partial_bootstrap final : public bootstrap {
  public:
-  /// Does as `with_vacancies`, whose arguments have been checked.
+  /// Makes the result of `with_vacancies`, whose arguments have been checked.
   partial_bootstrap(std::unique_ptr<bootstrap> met, const std::vector<rank_id>& ranks_of_met,
                     std::size_t capacity, deadline until) {
     // One contribution carries one descriptor, and the first rank has two to give.
@@ -103,7 +103,8 @@ PEERBUS_INLINE std::optional<error> objection_to_numbers(const bootstrap& met,
   return std::nullopt;
 }
 
-/// Makes the ranks of `met`, which share no memory, ones with slots, numbered in their order.
+/// Gives slots to the ranks of `met`, which share no memory, and numbers the ranks in the order of
+/// their slots.
 PEERBUS_INLINE std::unique_ptr<bootstrap> in_order_of_slots(std::unique_ptr<bootstrap> met,
                                                             std::vector<rank_id> slots,
                                                             std::size_t capacity, deadline until) {

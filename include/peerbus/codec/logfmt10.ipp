@@ -26,7 +26,7 @@ inline constexpr std::size_t packed_code_bytes = packed * 9 / 8;
 /// The scale of a group.
 struct log_scale {
   float lowest;  ///< log2 of the value of code 1
-  float step;    ///< from a code to the next
+  float step;    ///< difference of the log2 of the values of consecutive codes
 };
 
 /// The ends of up to `most_rows` scales. Their logarithms are taken together.

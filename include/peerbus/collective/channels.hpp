@@ -30,9 +30,10 @@ struct channel_options {
   /// fewer and longer slices.
   std::size_t scratch_bytes = std::size_t{1} << 20U;
   /// The least message, in bytes, that its receiver reads in the private memory of the sender, in
-  /// one copy. The sender's memory must load and store, and the kernel must permit the read.
-  /// Messages of up to two slices always travel in slices, so that their senders do not wait until
-  /// they are received. If a receiver finds that it cannot read, the message is sent in slices.
+  /// one copy. Loads and stores must reach the sender's memory, and the kernel must permit the
+  /// read. Messages of up to two slices always travel in slices, so that their senders do not wait
+  /// until they are received. If a receiver finds that it cannot read, the message is sent in
+  /// slices.
   std::size_t private_bytes = std::size_t{64} << 10U;
 };
 
@@ -47,8 +48,8 @@ struct channel_options {
 /// that is not all mapped memory at its sender; `batch_send_recv` says which errors both ends get.
 ///
 /// Cost: a message takes ceil(bytes / `map().slot_bytes`) slices, at least one. Each byte is
-/// written once by the sender, put if the receiver's memory does not load and store, and copied
-/// once by the receiver. A message that is read in private memory takes one slice, which is empty
+/// written once by the sender, put if stores do not reach the receiver's memory, and copied once
+/// by the receiver. A message that is read in private memory takes one slice, which is empty
 /// if the receiver came first. All bytes outside this slice are copied once. The sender raises a
 /// signal for each slice; the receiver raises one for each slice and one for each message. No
 /// operation allocates, unless it fails.

@@ -25,7 +25,7 @@ namespace peerbus::collective {
 /// sent.
 ///
 /// Returns when this rank's inputs may be reused and its outputs are complete. A send is complete
-/// when the peer has come to the message, and all of it is on its way or has been read by the peer
+/// when the peer has come to the message, and all of it is in flight or has been read by the peer
 /// (`channel_options::private_bytes`). Therefore `send` may wait for `recv`.
 ///
 /// Cost: as `channels` says. To find overlaps, each output is compared with every other range of

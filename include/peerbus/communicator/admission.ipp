@@ -27,11 +27,13 @@
 
 namespace peerbus {
 
-/// The agreement at the beginning of `admit`: who joins, and where all meet.
+/// The result of the agreement at the beginning of `admit`: the processes that join, and the place
+/// where all ranks meet.
 struct admission::meeting {
   std::vector<bool> joining;  ///< [slots]
   detail::admission_notice notice;
-  std::vector<detail::connection> links;  ///< to those that join, on the member that listens
+  std::vector<detail::connection> links;  ///< connections to the processes that join; only on the
+                                          ///< member that listens
 };
 
 PEERBUS_INLINE admission::admission(rank_group& group, launch_settings place)

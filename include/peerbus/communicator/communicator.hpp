@@ -75,8 +75,8 @@ class communicator : public rank_group {
 
   ///@{
   /// Waits until all ranks have called it. Collective. Everything that a rank wrote before the call
-  /// is visible to all ranks after it. `until` bounds the wait for signals. `quiet` comes before
-  /// them: it waits for this rank's bulk puts, too, as long as they progress.
+  /// is visible to all ranks after it. First calls `quiet`, which waits for all puts of this rank,
+  /// also bulk puts, as long as they progress. Then waits for signals, no longer than `until`.
   /// Cost: ceil(log2 size) signals, one after the other. Where ranks share cores and the transport
   /// has peer memory: one signal, and a wait for the signal of each peer.
   /// Throws: `error` timed_out or peer_dead, and the communicator is poisoned.
@@ -122,9 +122,14 @@ class communicator : public rank_group {
   /// ended as by `kill -9`, because they could still write there. Over transports where the ranks
   /// only agree, they are not ended: an evicted rank gets view_changed when it calls this or
   /// `continue_without_the_dead`. Waits of the other ranks, and of an evicted rank that lives, end
-  /// with peer_dead when they learn of the eviction, as after a death. Only one side may decide:
-  /// ranks that name each other at the same time may both continue, and so may a rank that is out
-  /// of reach and continues with others. After timed_out the ranks stay named: call again.
+  /// with peer_dead when they learn of the eviction, as after a death.
+  ///
+  /// If ranks name each other at the same time, at most one side continues. The others get
+  /// view_changed. Ranks that continue without a connected rank must be more than half of the
+  /// view's members, or half of them with its first member. Fewer ranks wait until each such rank
+  /// has ended or left, or has learned of the eviction by a call of its own. Of ranks that are out
+  /// of reach, the caller must know that they do not continue. After timed_out and unreachable the
+  /// ranks stay named: call again.
   /// Throws: `error` invalid_argument if `evicted` names the caller or a rank that does not exist;
   /// as `membership::end` and `continue_without_the_dead`.
   const group_view& continue_without(std::span<const rank_id> evicted);
@@ -161,7 +166,8 @@ class communicator : public rank_group {
   window<Transport> control_;
   std::optional<detail::view_agreement> agreement_;  ///< empty if ranks cannot continue
   std::uint64_t barrier_epoch_ = 0;
-  std::shared_ptr<rank_group*> self_ = std::make_shared<rank_group*>(this);  ///< expires with it
+  /// The address of this object. Weak references to it expire when the object is destroyed.
+  std::shared_ptr<rank_group*> self_ = std::make_shared<rank_group*>(this);
 };
 
 }  // namespace peerbus

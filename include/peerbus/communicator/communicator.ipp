@@ -225,7 +225,8 @@ window<Transport> communicator<Transport>::make_control_window(bool needs_fetch_
       default_deadline());
 }
 
-/// Before the first window, so that all ranks have them when any rank has a communicator.
+/// Makes the posted boards, or returns null if ranks post no views. Called before the first window
+/// is made, so that all ranks have boards when any rank has a communicator.
 template <transport Transport>
 std::unique_ptr<detail::posted_boards> communicator<Transport>::make_posted_boards() {
   if (reach_of(bus_) == peer_reach::all && bus_.boot().can_go_on()) return nullptr;

@@ -36,9 +36,9 @@ namespace peerbus::detail {
 /// the copies up to date.
 class posted_boards {
  public:
-  /// Makes the boards of the ranks of `members`, which is told of the ranks that others name in
-  /// their sets. Does not wait for the others, which must make their boards in the same order
-  /// before any rank posts.
+  /// Makes the boards of the ranks of `members`. Records there the ranks that other ranks name in
+  /// their sets (`membership::note_given_up`). Does not wait for the other ranks. They must make
+  /// their boards in the same order before any rank posts.
   posted_boards(std::shared_ptr<bulletin> by, std::shared_ptr<membership> members);
   posted_boards(const posted_boards&) = delete;
   posted_boards& operator=(const posted_boards&) = delete;

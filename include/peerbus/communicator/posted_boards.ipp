@@ -15,14 +15,14 @@ namespace peerbus::detail {
 /// The head of a message about a board. Numbers have the byte order of the hosts, which the
 /// ranks have compared when they met.
 struct board_post {
-  /// `told` comes after all of an owner that has ended, and `told_all` after all of a sender that
-  /// leaves.
+  /// The kind of the message. `told` follows all messages about the board of an owner that has
+  /// ended. `told_all` follows all messages of a sender that leaves.
   enum : std::uint64_t { set = 1, contribution = 2, last_contribution = 3, told = 4, told_all = 5 };
 
   std::uint64_t kind;
   std::uint64_t count;      ///< the revision of a set, or the turn of a contribution
   std::uint64_t what;       ///< the number of the view, or the hash of a contribution
-  std::uint64_t owner = 0;  ///< whose board it is that a sender has told of
+  std::uint64_t owner = 0;  ///< the rank whose board the message is about
 
   [[nodiscard]] std::vector<std::byte> with(std::span<const std::byte> bytes) const {
     std::vector<std::byte> message(sizeof *this + bytes.size());
@@ -112,7 +112,7 @@ PEERBUS_INLINE void posted_boards::add_contributions(rank_id owner, messages& to
   }
 }
 
-/// A set that only some have does no harm, as its writer is gone.
+// Posts no sets: a set that only some ranks have does no harm, because its writer is gone.
 PEERBUS_INLINE posted_boards::messages posted_boards::tell_contributions(rank_id ended) {
   if (!is_known_to_have_ended(ended)) ended_.push_back(ended);
   messages told;

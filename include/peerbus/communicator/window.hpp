@@ -33,8 +33,11 @@ concept spannable = requires(R&& range) {
 /// Moving a window into another releases the memory of the target. A window must not outlive its
 /// communicator. Offsets are bytes from the start of a rank's part.
 ///
-/// The functions that return `errc` are the data path: noexcept, no allocation, no lock; see the
-/// numbered semantics at `transport`.
+/// The functions that return `errc` are the data path: noexcept, no allocation, no lock except that
+/// of a device's queue. They return ok, or the reason why they did nothing: out_of_range for a
+/// rank, signal or bytes that do not exist, invalid_argument for local memory that the transport
+/// cannot use (`transport_capabilities::any_local_memory`), timed_out, unreachable or peer_dead.
+/// `transport` has the numbered semantics.
 template <transport Transport>
 class window {
  public:
@@ -64,15 +67,15 @@ class window {
     return {peerbus::detail::placed<T>(bytes.data()), bytes.size() / sizeof(T)};
   }
 
-  /// Returns the part of `peer`, as whole `T`s: memory that loads and stores. The rank must exist.
+  /// Returns the part of `peer`, as whole `T`s, for loads and stores. The rank must exist.
   template <class T = std::byte>
     requires std::is_trivially_copyable_v<T> && direct_transport<Transport>
   [[nodiscard]] std::span<T> peer(rank_id peer) const noexcept {
     return {peerbus::detail::placed<T>(bus_->peer_memory(memory_, peer)), shape_.bytes / sizeof(T)};
   }
 
-  /// Returns the part of `peer`, as whole `T`s: memory that loads and stores. Empty if `peer` is
-  /// far. The rank must exist.
+  /// Returns the part of `peer`, as whole `T`s, for loads and stores. Empty if `peer` is far. The
+  /// rank must exist.
   template <class T = std::byte>
     requires std::is_trivially_copyable_v<T> && partly_direct_transport<Transport>
   [[nodiscard]] std::span<T> find_peer(rank_id peer) const noexcept {
@@ -91,7 +94,7 @@ class window {
   }
   /// Does a `put` for each of `pieces`, in their order, as one operation if the transport supports
   /// that.
-  /// Cost: that of the puts, with one turn at the peer's queue if there are queues.
+  /// Cost: that of the puts, with the lock of the peer's queue taken once if there are queues.
   /// Returns: out_of_range, with nothing written, if a piece does not lie within the part.
   [[nodiscard]] errc put_run(rank_id peer, std::span<const put_piece> pieces) noexcept {
     return detail::put_run(*bus_, peer, memory_, pieces);

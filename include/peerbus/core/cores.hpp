@@ -12,7 +12,7 @@ namespace peerbus {
 /// Returns the numbers of the cores that this thread may run on, in ascending order. Empty if the
 /// kernel does not report them. Machines with more than the 1024 cores of a `cpu_set_t` are
 /// supported.
-/// Cost: an allocation and a system call, and more of both above 1024 cores.
+/// Cost: allocates. One system call, and more above 1024 cores.
 std::vector<std::uint32_t> usable_core_numbers();
 
 /// Returns the number of cores that this thread may run on, at least 1. It counts the cores in the

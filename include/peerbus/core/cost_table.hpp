@@ -30,7 +30,9 @@ namespace peerbus {
 /// Without the line of the number, lost costs are not detected either.
 ///
 /// Ranks must choose alike. Therefore objects that take a table compare its hash among the ranks
-/// when they are made. Tables are ordinary values, for the control path only: most calls allocate.
+/// when they are made. Costs whose names begin with `local.` decide only what each rank chooses for
+/// itself. They are no part of the hash, so that ranks may differ in them. Tables are ordinary
+/// values, for the control path only: most calls allocate.
 class cost_table {
  public:
   /// Makes an empty table.
@@ -70,7 +72,8 @@ class cost_table {
   /// Returns the text for a file: `text` after lines with the machine, if one is named, and the
   /// number of costs.
   [[nodiscard]] std::string file_text() const;
-  /// Returns a hash of `text`: 64-bit FNV-1a. An empty table has the hash 0.
+  /// Returns a hash of the text of the costs that are not `local.`: 64-bit FNV-1a. If there are
+  /// none, returns 0.
   [[nodiscard]] std::uint64_t hash() const;
 
  private:

@@ -12,8 +12,8 @@ namespace peerbus::detail {
 static_assert(sizeof(std::atomic<std::uint32_t>) == 4 &&
               std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// Sleeps while `word` holds `expected`, until a wake-up or until the deadline. It may return at
-/// any time without a reason, so that callers check their condition again. It does not use
+/// Sleeps while `word` holds `expected`, until a wake-up or until the deadline. Callers must check
+/// their condition again, because the call may return at any time without a reason. It does not use
 /// FUTEX_PRIVATE, because processes may share the memory of the word.
 /// Cost: one system call.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, deadline until) noexcept;

@@ -26,7 +26,7 @@ struct process_word {
   [[nodiscard]] static process_word describe(std::uint64_t& word) noexcept;
 };
 
-/// The memory of a process of this host, read at addresses that the process has told. It is read by
+/// The memory of a process of this host, read at addresses that the process has sent. It is read by
 /// process_vm_readv, also if the process is this one, because the call fails if the memory is gone,
 /// while a load would end the process. The call needs the right to trace the process: the same user
 /// and, if /proc/sys/kernel/yama/ptrace_scope is 1, `permit_private_reads` in the process that is

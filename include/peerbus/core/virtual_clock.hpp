@@ -33,8 +33,8 @@ class virtual_clock {
   ///@}
 
   ///@{
-  /// Does as `futex_wait` and `futex_wake_all`, among the ranks that this thread simulates. `until`
-  /// is a simulated time.
+  /// Sleeps as `futex_wait`, or wakes as `futex_wake_all`, among the ranks that this thread
+  /// simulates. `until` is a simulated time.
   virtual void sleep(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
                      std::chrono::steady_clock::time_point until) noexcept = 0;
   virtual void wake(const std::atomic<std::uint32_t>& word) noexcept = 0;

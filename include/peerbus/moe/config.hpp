@@ -104,14 +104,14 @@ enum class ids_outside : std::uint8_t {
 };
 
 /// The sizes of an exchange. All ranks give equal configurations, except for `stream_from`,
-/// `between`, `replicas` and `other_ids`.
+/// `between`, `replicas`, `other_ids` and the times of stores in `costs`.
 struct exchange_config {
   std::size_t experts = 0;     ///< logical experts, which routing names; may be fewer than ranks
   std::size_t hidden = 0;      ///< channels of a token; rows and outputs are multiples of 16 bytes
   std::size_t top_k = 0;       ///< expert slots of a token, 1 to `max_top_k`
   std::size_t max_tokens = 0;  ///< the largest number of tokens of a rank in a dispatch
   std::size_t in_flight = 1;   ///< batches under way at once, 1 to `max_in_flight`
-  /// Where experts write their outputs; `home` takes less memory if there are many ranks.
+  /// The place where experts write outputs. `home` takes less memory if there are many ranks.
   outputs_at outputs = outputs_at::expert;
   /// Bytes per token of each further tensor that travels unchanged with the tokens, such as
   /// positions, or the scales of tokens that are already quantised. A multiple of 4, no more than
@@ -148,12 +148,12 @@ struct exchange_config {
   /// The bytes of a batch from which this rank uses streaming stores, which write memory past the
   /// caches. They avoid reading the memory that they overwrite, and pay if rows would leave the
   /// caches before they are read. 0: always. `never_stream`: never. Empty: the exchange tries both
-  /// for each size of batch from time to time (`exchange::stores_for`), and until then takes three
-  /// quarters of the rank's share of the largest cache, less `between`. Ranks on one core divide
-  /// its share. If the system reports no plausible cache, 32 MiB for 8 cores are assumed. With
-  /// relay, or where rows are put, there are no trials. Applies to rows that are stored to peers
-  /// and to results of combine, except for rows longer than 32 KiB. Changes no byte. Ranks may
-  /// differ in it.
+  /// for each size of batch from time to time (`exchange::stores_for`). Until then it takes the
+  /// better ones by `costs`, or, without costs of the size, three quarters of the rank's share of
+  /// the largest cache, less `between`. Ranks on one core divide its share. If the system reports
+  /// no plausible cache, 32 MiB for 8 cores are assumed. With relay, or where rows are put, there
+  /// are no trials. Applies to rows that are stored to peers and to results of combine, except for
+  /// rows longer than 32 KiB. Changes no byte. Ranks may differ in it.
   std::optional<std::size_t> stream_from{};
   /// The bytes of other memory, such as the weights and the cache of a layer, that this rank
   /// accesses between two operations, as far as the caller knows. A hint by which the exchange
@@ -161,9 +161,11 @@ struct exchange_config {
   std::size_t between = 0;
   /// The protocol of dispatches. A layout that cannot have it is refused.
   dispatch_protocol protocol = dispatch_protocol::automatic;
-  /// Measured costs, from which layouts that can have either protocol choose (moe/protocol.hpp).
-  /// Null: the costs that the library assumes. The memory is the caller's, and only the constructor
-  /// of the exchange and its `map_for` read it. Ranks compare the hash of the table.
+  /// Measured costs, from which layouts that can have either protocol choose (moe/protocol.hpp),
+  /// and times of stores from which the exchange starts (`exchange::learned_costs`). Null: the
+  /// costs that the library assumes. The memory is the caller's, and only the constructor of the
+  /// exchange, its `map_for` and `choices_for` read it. Ranks compare the hash of the table, which
+  /// leaves out the times of stores, so that these may differ.
   const cost_table* costs = nullptr;
   /// The choice between one level and two, in which a token crosses once for each group of near
   /// ranks and is handed on there. moe/relay.hpp lists the differences. `always` is refused over

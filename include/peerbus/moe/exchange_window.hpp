@@ -6,8 +6,8 @@
 namespace peerbus::moe {
 
 ///@{
-/// The former names of classes that other parts of the library use, too. They go with the next
-/// minor version.
+/// A former name of a window class that is no longer specific to exchanges. The next minor version
+/// removes this name.
 using exchange_window [[deprecated("use peerbus::any_window")]] = any_window;
 template <transport Transport>
 using exchange_window_over [[deprecated("use peerbus::any_window_over")]] =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-// Moved; this name goes with the next minor version.
+// Moved; the next minor version removes this name.
 #include <peerbus/moe/balance/expert_load.hpp>  // IWYU pragma: export

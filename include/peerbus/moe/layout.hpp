@@ -54,7 +54,7 @@ struct block_geometry {
 struct compact {
   /// The name that errors and reports use.
   static constexpr std::string_view name = "compact";
-  std::size_t alignment = 1;  ///< in rows, at least 1
+  std::size_t alignment = 1;  ///< number of rows, at least 1
   bool zero_gaps = false;     ///< true: dispatch zeroes rows, scales and attachments in gaps
 
   /// Returns the layout in numbers. `config` is valid for this layout.

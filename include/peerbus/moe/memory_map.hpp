@@ -203,7 +203,7 @@ struct memory_map {
   /// A named part of the memory.
   struct component {
     std::string_view name;  ///< such as "rows"
-    std::size_t bytes;      ///< for all batches together
+    std::size_t bytes;      ///< size in bytes, for all batches together
   };
   /// Returns the memory by component, for reports about memory. The components add up to `total`.
   [[nodiscard]] constexpr std::array<component, 7> components() const noexcept {

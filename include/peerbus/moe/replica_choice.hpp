@@ -36,11 +36,11 @@ constexpr std::string_view describe(replica_policy policy) noexcept {
 /// the spans is the caller's, and only the call that gets them reads it.
 struct replica_choice {
   replica_policy policy = replica_policy::nearest;  ///< the rule
-  /// For `weighted`: the quota of each physical expert, such as a number of rows: [physical
+  /// The quota of each physical expert, such as a number of rows, for `weighted`: [physical
   /// experts]. The shares of the rows of an expert are exact, or rounded to multiples of 1/256.
   std::span<const std::uint32_t> quotas{};
-  /// For `fixed`: the physical expert to which this rank sends the rows of each logical expert:
-  /// [experts]. If its rank is gone, the nearest of the others takes its place.
+  /// The physical expert to which this rank sends the rows of each logical expert, for `fixed`:
+  /// [experts]. If the rank of that expert is gone, the nearest other replica takes its place.
   std::span<const std::uint32_t> chosen{};
   /// The distance of each rank from this one, such as 0 for this rank, 1 for its host and 2 for its
   /// group of hosts: [ranks]. Empty: 0 for this rank, 1 for ranks whose memory it stores to, 2 for

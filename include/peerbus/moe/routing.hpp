@@ -11,8 +11,8 @@ namespace peerbus::moe {
 
 /// The experts of each token and their weights: a view of two arrays [tokens, top_k], row by row.
 /// An expert id of -1 marks an empty slot, whose weight is ignored. The experts of one token
-/// differ. The arrays are the caller's. `dispatch` and `dispatch_send` read them before they
-/// return.
+/// differ. The caller owns the arrays, and may change them once `dispatch` or `dispatch_send` has
+/// returned.
 class routing {
  public:
   ///@{

@@ -22,8 +22,8 @@
 
 namespace peerbus::moe {
 
-/// The former name of an `exchange` that may relay, without output attachments where it does. It
-/// goes with version 0.2: set `exchange_config::relay` instead.
+/// The former name of an `exchange` that may relay, without output attachments where it does.
+/// Version 0.2 removes this name: set `exchange_config::relay` instead.
 template <partly_direct_transport Transport, token_codec Codec, row_layout Layout = compact>
 class two_level_exchange : public exchange<Transport, Codec, Layout> {
   using base = exchange<Transport, Codec, Layout>;

@@ -37,7 +37,7 @@ PEERBUS_INLINE const std::vector<std::byte>& first_given(
       ->bytes;
 }
 
-/// Gives the present time of this rank. Returns that which the first rank gave.
+/// Gives the present time of this rank to all ranks. Returns the time that the first rank gave.
 PEERBUS_INLINE std::int64_t share_time(bootstrap& boot, deadline until) {
   std::int64_t time = operation_event::now();
   bootstrap::contribution own;

@@ -45,15 +45,16 @@ struct transport_capabilities {
 ///  2. `bus.make_window(shape, until)` is collective, with the same shape on all ranks, and throws
 ///     on all ranks or on none. The memory is zero. A window may be destroyed at any time after the
 ///     owner's last operation on it; destruction is not collective, and the transport keeps the
-///     memory for peers that still reach for it. A window can be moved. If it is assigned to
-///     another window, the memory of that window is released. `shape.traffic` is advice: a
-///     transport without `traffic_classes` in `capabilities()` treats all classes alike.
+///     memory while peers may still access it. A window can be moved. If it is assigned to another
+///     window, the memory of that window is released. `shape.traffic` is advice: a transport
+///     without `traffic_classes` in `capabilities()` treats all classes alike.
 ///  3. `bus.local(window)` is the caller's own part: `shape.bytes` long, aligned to a cache line.
 ///
-/// Data path. Every function is noexcept and allocates nothing. It takes no lock except for a turn
-/// at a device's queue. It makes no system call except to ring a device, to yield, park and wake,
-/// and to look after its peers in a long wait. It returns `errc::ok`, or the reason why it did
-/// nothing: for a peer or range that does not exist, `out_of_range` before any byte is written.
+/// Data path. Every function is noexcept and allocates nothing. It takes no lock except that of a
+/// device's queue. It makes no system call except to notify a device of requests, to yield, park
+/// and wake, and to check in a long wait whether its peers are alive. It returns `errc::ok`, or the
+/// reason why it did nothing: for a peer or range that does not exist, `out_of_range` before any
+/// byte is written.
 ///  4. `put(peer, window, offset, source)` writes `source` at byte `offset` of the peer's part.
 ///     Unordered with other puts. `source` stays unchanged until `flush(peer)` or a later completed
 ///     `wait` that proves delivery.
@@ -70,19 +71,19 @@ struct transport_capabilities {
 ///  9. `wait(window, id, value, until, awaited)` returns ok once signal `id` of the caller's own
 ///     part is at least `value`; then everything before the matching `signal` is visible (acquire).
 ///     Returns `timed_out` after `until`; `peer_dead` within milliseconds if any rank dies, if
-///     `awaited` leaves, or if all other ranks leave. A `wait` looks after its peers before it
-///     returns `timed_out`. So short waits in a loop, even with a deadline in the past, end with
-///     `peer_dead` as soon as one long wait does. 10 does not look after peers.
+///     `awaited` leaves, or if all other ranks leave. A `wait` checks whether its peers are alive
+///     before it returns `timed_out`. So short waits in a loop, even with a deadline in the past,
+///     end with `peer_dead` as soon as one long wait does. 10 does not check peers.
 ///  10. `value(window, id)` is the present value of the caller's own signal (acquire), or 0 if
 ///     there is no such signal.
 ///  11. `flush(peer)`: sources and targets of earlier calls to `peer` are reusable. `quiet()`:
 ///     earlier puts to all peers are visible there. Both hold for windows of all classes.
 ///  12. `progress()` advances requests on transports that do so only in the caller's calls.
 ///
-/// Cost: where peers' memory loads and stores, 4 and 7 copy the bytes once, 5 is a store and a
-/// fence, 8 an atomic instruction, and 11 and 12 do nothing. Where a device carries them, 4 and 7
-/// are requests that copy nothing on the way to it, 5 travels with the last put where it can, and 8
-/// is a round trip. 9 spins before it yields and sleeps.
+/// Cost: if loads and stores reach the memory of peers, 4 and 7 copy the bytes once, 5 is a store
+/// and a fence, 8 is an atomic instruction, and 11 and 12 do nothing. If a device carries the
+/// operations, 4 and 7 are requests that this rank does not copy, 5 travels with the last put where
+/// it can, and 8 is a round trip. 9 spins before it yields and sleeps.
 ///
 /// Refinements. A transport names those that it has in `refines`; see `transport_refinements`.
 ///  13. `peer_memory(window, peer)`, for a rank that exists, is the start of its part of
@@ -105,8 +106,8 @@ struct transport_capabilities {
 ///  18. `adopt_window(memory, until)` is 2 for memory of the caller: `memory.data` and
 ///     `memory.signals`, equally long on all ranks and all zero, become the caller's part, of the
 ///     class `memory.traffic`. Memory that is missing or not aligned to a cache line is refused as
-///     invalid_argument. The transport keeps `memory.owner` as long as peers may reach for the
-///     part. Another transport may raise the same signals: the last raise of a signal determines
+///     invalid_argument. The transport keeps `memory.owner` as long as peers may access the part.
+///     Another transport may raise the same signals: the last raise of a signal determines
 ///     its value, and no raise lowers it.
 ///  19. `local_signals(window)` are the signal words of the caller's own part. Peers store to them
 ///     by `signal_word::raise`.
@@ -154,12 +155,13 @@ concept transport =
     } &&
     detail::has_what_it_refines<T>;
 
-/// A transport whose peers' memory loads and stores like the caller's own: requirement 13.
+/// A transport by which a rank loads and stores the memory of all peers like its own: requirement
+/// 13.
 template <class T>
 concept direct_transport = transport<T> && detail::refinements_of<T>().peer_memory;
 
-/// A transport whose near peers' memory loads and stores. Far peers are reached only by 4 to 8:
-/// requirement 14.
+/// A transport by which a rank loads and stores the memory of near peers: requirement 14. Only 4 to
+/// 8 reach far peers.
 template <class T>
 concept partly_direct_transport = transport<T> && detail::refinements_of<T>().find_peer_memory;
 
@@ -175,8 +177,8 @@ enum class rank_kind {
               ///< of `run_threads`
 };
 
-/// A transport that `run` can make, and start the ranks for, from its type alone: `T{boot}` makes
-/// it, and `T::ranks_are` says what kind of ranks it connects.
+/// A transport of which `run` needs only the type: `T{boot}` makes the transport, and
+/// `T::ranks_are` states the kind of ranks that `run` must start.
 template <class T>
 concept runnable_transport = transport<T> && std::constructible_from<T, bootstrap&> &&
                              std::same_as<decltype(T::ranks_are), const rank_kind>;

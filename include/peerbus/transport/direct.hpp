@@ -83,8 +83,9 @@ class direct_window {
   std::vector<std::shared_ptr<const void>> owners_;
 };
 
-/// The data path of every transport whose peers' memory loads and stores. A derived transport adds
-/// only the source of the memory. Semantics: the numbered list at `transport`.
+/// The data path of every transport by which a rank loads and stores the memory of all peers. A
+/// derived transport adds only the source of the memory. Semantics: the numbered list at
+/// `transport`.
 class direct_path {
  public:
   /// The window, which has an address for the part of each rank.

@@ -190,7 +190,7 @@ class fault : public detail::plain_decorator<T> {
     for (std::uint32_t looks = 0;; ++looks) {
       const auto found = carrier_->look(awaited);
       if (found.is_dropped) return errc::peer_dead;
-      // A wait of the inner transport spins and looks after the peers, even if it must not sleep.
+      // A wait of the inner transport spins and checks the peers, even if it must not sleep.
       if (!found.is_idle && looks < short_looks && !until.expired() &&
           this->inner().value(*memory.inner_, id) < value)
         continue;

@@ -48,8 +48,8 @@ template <rank_function F>
 /// Completion: as over a network. A put reads its source when its first byte arrives at the peer,
 /// and `flush` waits until then. It writes at the peer when its last byte has arrived.
 ///
-/// Near ranks: ranks that share one of the first `simulated_platform::near_levels`. Their memory
-/// loads and stores. If an exchange moves rows or outputs in this way, the bytes are there at once.
+/// Near ranks: ranks that share one of the first `simulated_platform::near_levels`. They load and
+/// store each other's memory. If an exchange moves rows or outputs so, the bytes are there at once.
 /// The signal that follows takes the time of the bytes, and a reader waits for that time. Other
 /// stores and loads take no time.
 ///
@@ -64,10 +64,10 @@ template <rank_function F>
 /// Threads: one for all ranks. Lanes of a rank are fibres of `run_lanes`.
 ///
 /// Cost: a put or signal is three events. Unlike in the contract, it may allocate. A copy of the
-/// payload is kept while it is on its way.
+/// payload is kept while it is in flight.
 class simulated {
  public:
-  /// A window, whose parts live as long as a rank or a message may reach for them.
+  /// A window. Its parts live as long as a rank or a message may access them.
   class window {
    public:
     window(window&&) noexcept = default;

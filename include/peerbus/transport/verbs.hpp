@@ -31,8 +31,8 @@ namespace peerbus {
 ///
 /// Windows for bulk traffic (`window_shape::traffic`) have separate queue pairs, with a separate
 /// service level and traffic class. A put, get or signal of a bulk window returns when it is noted,
-/// and is sent in slices, of which few are on their way at a time (docs/transports.md). It waits
-/// only for room among the `verbs_options::queue_depth` calls to the peer.
+/// and is sent in slices, of which few are in flight at a time (docs/transports.md). It waits only
+/// for room among the `verbs_options::queue_depth` calls to the peer.
 ///
 /// Cost: `make_window` takes one call of `bootstrap::allgather`, and registers the memory. The
 /// first window for bulk traffic takes one more call, and connects all ranks as the constructor

@@ -37,8 +37,8 @@ class admission_place {
   /// Throws: `error` system.
   [[nodiscard]] virtual offered_place offer() const = 0;
   /// Collective: makes the bootstrap of `count` ranks that meet at `place`, in which the caller is
-  /// `member`. The first rank is the one that offered the place. `awaited` reports the ranks that
-  /// end on their way.
+  /// `member`. Rank 0 is the rank that offered the place. `awaited` reports the ranks that end
+  /// before they have come.
   /// Throws: `error` as the constructor of the bootstrap.
   [[nodiscard]] virtual std::unique_ptr<bootstrap> meet(const offered_place& place, rank_id member,
                                                         std::size_t count,

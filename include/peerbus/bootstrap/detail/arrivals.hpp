@@ -36,8 +36,9 @@ class arrivals {
     (void)::epoll_ctl(watched_.get(), EPOLL_CTL_DEL, socket, nullptr);
   }
 
-  /// Calls `hear` with each rank whose bytes have arrived. `most` is the largest number of
-  /// connections. The kernel reports ready ones in rotation, so that busy ranks hide no other.
+  /// Calls `hear` with each rank whose bytes have arrived, perhaps more than once. `most` is the
+  /// largest number of connections. The kernel reports ready connections in rotation, so every
+  /// ready rank is reported even if other ranks send without a pause.
   template <class F>
   void for_each(std::size_t most, F hear) const noexcept {
     std::array<epoll_event, 16> events;

@@ -14,8 +14,8 @@
 
 namespace peerbus::detail {
 
-/// The ranks of a rendezvous, as others see them on their way to it. If nothing connects the ranks
-/// yet, their ends cannot be seen.
+/// The source from which a rank of a rendezvous learns which of the expected ranks have ended.
+/// Empty if nothing connects the ranks yet.
 class awaited_members {
  public:
   /// The time that members have to come after rank 0 of the parent has ended.
@@ -26,8 +26,8 @@ class awaited_members {
   /// the parent, in the order of their numbers in the subgroup.
   ///
   /// Rank 0 of the parent reports the ranks that have ended. Once rank 0 has ended itself, a member
-  /// may end unseen. All members are on their way by then, so they are only awaited for a limited
-  /// time.
+  /// may end unseen. All members have been called to the rendezvous by then, so a member counts as
+  /// ended `time_unseen` after the end of rank 0 has been seen.
   awaited_members(std::shared_ptr<const membership> parent, std::vector<rank_id> in_parent,
                   deadline::clock::duration time_unseen = most_time_unseen)
       : has_ended_{[parent = std::move(parent), ranks = std::move(in_parent), time_unseen,
@@ -42,7 +42,7 @@ class awaited_members {
   explicit awaited_members(std::function<bool(rank_id member)> has_ended)
       : has_ended_{std::move(has_ended)} {}
 
-  /// Returns whether it can be seen that a member ends on its way.
+  /// Returns whether the end of a member can be seen.
   [[nodiscard]] bool are_watched() const noexcept { return static_cast<bool>(has_ended_); }
   /// Returns whether `member`, a number in the rendezvous, has ended or must be taken as ended.
   /// Cost: at most two system calls.

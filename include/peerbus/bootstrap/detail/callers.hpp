@@ -76,8 +76,8 @@ class callers {
     return members;
   }
 
-  /// Accepts up to 64 callers that wait at `listener`. The number is bounded, so that many
-  /// strangers cannot keep rank 0 from its deadline.
+  /// Accepts up to 64 callers that wait at `listener`. The number is bounded, so that many callers
+  /// cannot delay rank 0 beyond its deadline.
   /// Throws: `error` system.
   void accept_some(const unique_fd& listener) {
     for (int attempt = 0; attempt < 64; ++attempt) {

@@ -34,11 +34,13 @@ class cipher_layer {
   cipher_layer& operator=(const cipher_layer&) = delete;
   virtual ~cipher_layer() = default;
 
-  /// Contracts as the functions of the same names in `connection`.
+  ///@{
+  /// Implements the function of the same name in `connection`, which states the contract.
   virtual handshake shake_hands(int socket) noexcept = 0;
   virtual ssize_t receive(int socket, std::span<std::byte> target) noexcept = 0;
   virtual ssize_t send(int socket, std::span<const std::byte> bytes) noexcept = 0;
   [[nodiscard]] virtual bool is_mid_send() const noexcept = 0;
+  ///@}
 };
 
 /// A byte stream between two ranks. No call blocks. Empty by default.

@@ -35,8 +35,8 @@ class host_names {
   }
 
  private:
-  std::map<decltype(host_identity::kernel), std::string> names_;  ///< by host; the strings never
-                                                                  ///< move
+  std::map<decltype(host_identity::kernel), std::string> names_;  ///< the name of each host; the
+                                                                  ///< strings never move
   std::vector<const std::string*> of_ranks_;
 };
 

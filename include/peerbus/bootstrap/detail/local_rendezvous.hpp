@@ -26,9 +26,9 @@
 
 namespace peerbus::detail {
 
-/// An abstract socket address. It has no file, and its name becomes free when rank 0 closes the
-/// socket or dies. The user id in the name keeps users apart. Another user can still take the name,
-/// so both ends check the user of the other end.
+/// An abstract socket address. It has no file, and its name becomes free when the process that
+/// listens closes the socket or dies. The user id in the name keeps users apart. Another user can
+/// still take the name, so both ends check the user of the other end.
 struct rendezvous_point {
   sockaddr_un address{};
   socklen_t bytes = 0;

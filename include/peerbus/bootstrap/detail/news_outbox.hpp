@@ -22,7 +22,7 @@ class news_outbox {
  public:
   explicit news_outbox(std::size_t rank_count) : sent_(rank_count, takes_nothing) { reserve(0); }
 
-  /// Adds the receiver `peer`, which gets the news that are told from now on.
+  /// Adds the receiver `peer`, which gets the news that are added from now on.
   void add(std::size_t peer) noexcept { sent_[peer] = told_.size(); }
   /// Removes the receiver `peer`, which gets no more news.
   void drop(std::size_t peer) noexcept { sent_[peer] = takes_nothing; }
@@ -95,7 +95,7 @@ class news_outbox {
   }
 
   std::vector<std::byte> told_;
-  std::vector<std::size_t> sent_;  ///< by rank: the number of bytes of `told_` that it has taken
+  std::vector<std::size_t> sent_;  ///< [ranks]: the number of bytes of `told_` that the rank took
   bool is_behind_ = false;
 };
 

@@ -88,7 +88,7 @@ inline unique_fd duplicate(const unique_fd& fd) {
 
 /// Describes the limit of open files if it leaves this process fewer than `needed` further
 /// descriptors, otherwise returns an empty string. `newest` was just opened: its number estimates
-/// the number of open ones.
+/// the number of open descriptors.
 inline std::string describe_lack_of_descriptors(std::size_t needed, const unique_fd& newest) {
   rlimit limit{};
   const auto total = static_cast<rlim_t>(newest.get()) + 1 + needed;

@@ -23,13 +23,13 @@ struct rendezvous {
   deadline until;
   /// The time from the start to the deadline, for messages.
   deadline::clock::duration span = until.remaining();
-  /// The ranks on their way, if it can be seen which of them end.
+  /// The source that tells which of the expected ranks have ended. Empty if there is none.
   awaited_members members{};
   /// The name of the process that listens at the place, for messages.
   std::string_view host = "rank 0";
 
-  /// Returns the longest time that a rank sleeps before it checks again which ranks are on their
-  /// way.
+  /// Returns the longest time that a rank sleeps before it checks again whether expected ranks have
+  /// ended.
   [[nodiscard]] std::chrono::milliseconds pause() const noexcept {
     return members.are_watched() ? poll_pause : std::chrono::milliseconds{1000};
   }

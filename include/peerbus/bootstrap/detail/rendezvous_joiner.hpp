@@ -45,8 +45,8 @@ class rendezvous_joiner {
   /// The largest number of bytes that come with the files.
   static constexpr std::size_t most_body_bytes = std::size_t{1} << 18;
 
-  /// Prepares the hello. `process` tells this process from others in it. The place must outlive
-  /// this object.
+  /// Prepares the hello. `process` is the number by which the hello identifies this process. The
+  /// place must outlive this object.
   rendezvous_joiner(rendezvous_place& place, const rendezvous& ours,
                     const hello::process_id& process = hello::make_process_id())
       : place_{place}, ours_{ours}, attempts_(place.channels()) {

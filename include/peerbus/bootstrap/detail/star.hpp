@@ -20,7 +20,7 @@ class star {
   star& operator=(const star&) = delete;
   virtual ~star() = default;
 
-  /// Does as `bootstrap::allgather`. Advances `idle` while the call waits.
+  /// Carries out `bootstrap::allgather` over the connections. Advances `idle` while the call waits.
   virtual std::vector<bootstrap::contribution> allgather(bootstrap::contribution own_part,
                                                          deadline until, std::string_view doing,
                                                          const membership& members,

@@ -82,7 +82,8 @@ class state_page {
       return state_page{header, -1, PROT_READ | PROT_WRITE};
     }
   }
-  /// Makes a page of all ranks of a group. Otherwise as above.
+  /// Makes a page of all ranks of a group. The contract is otherwise that of the function for a
+  /// header.
   [[nodiscard]] static state_page make_named(const char* name, std::size_t ranks) {
     return make_named(name, header_of(ranks));
   }

@@ -32,19 +32,18 @@
 namespace peerbus::detail {
 
 /// The rank states of a group whose ranks share no memory. Each non-zero rank sends its final state
-/// on a `watch` connection to rank 0. If this ends without a state, the rank has died or is out of
-/// reach. Rank 0 passes all states on to the other ranks. In a mesh, each rank has such a
+/// on a `watch` connection to rank 0. If the connection ends without a state, the rank has died or
+/// is out of reach. Rank 0 passes all states on to the other ranks. In a mesh, each rank has such a
 /// connection to every other rank. Only this connection brings news about that rank, and it carries
 /// messages as well.
 ///
 /// All of this happens inside `look`, `tell` and `publish`. While rank 0 does not look, and after
-/// it has left, it passes nothing on.
-///
-/// There is at most one piece of news of a state for each rank.
+/// it has left, it passes nothing on. The state of each rank is sent at most once.
 ///
 /// In a mesh, only a connection that its other end has closed means that the process died. If a
 /// connection fails, the process may live, and its rank is lost. A rank that sends malformed news
-/// or for which too many bytes wait is lost too. A reset tells it that it has lost this rank.
+/// or for which too many bytes wait is lost too. This rank then resets the connection, so that the
+/// other rank learns that it has lost this rank.
 ///
 /// Cost of a poll: one system call if nothing has arrived. Otherwise the connection decrypts, and
 /// OpenSSL may allocate. This happens under a lock, for which a thread that tells waits, and a
@@ -221,8 +220,8 @@ class tcp_failure_detector final : public membership_source, public bulletin {
 
   /// Returns the state that the end of a connection means. `number` is its errno, or 0 if it ended
   /// without an error. A process that ends closes its connections. If a host goes away, they only
-  /// time out. A reset comes from a host whose process may live. Without a mesh it still counts as
-  /// the end of the process, because no rank goes on without a lost one there.
+  /// time out. A reset comes from a host whose process may live. In a group without a mesh, a reset
+  /// still counts as the end of the process, because no rank continues without a lost rank there.
   [[nodiscard]] rank_state meaning_of(int number) const noexcept {
     const bool was_reset = number == ECONNRESET || number == EPIPE;
     return number == 0 || (was_reset && !is_mesh_) ? rank_state::died : rank_state::lost;
@@ -256,8 +255,8 @@ class tcp_failure_detector final : public membership_source, public bulletin {
     }
   }
 
-  /// Makes all ranks lost to this one, and this rank lost to them. Without memory for messages, the
-  /// others would wait for it.
+  /// Makes all ranks lost to this rank, and this rank lost to them. Called if there is no memory
+  /// for messages, because the other ranks would wait for these messages.
   void give_up() noexcept {
     for (link& known : links_) known.is_over = true;
     for (std::size_t peer = 0; peer < links_.size(); ++peer)
@@ -282,7 +281,8 @@ class tcp_failure_detector final : public membership_source, public bulletin {
     told_.forget_sent();
   }
 
-  /// The most reads of a connection in one look, so that no rank keeps another in it.
+  /// The largest number of reads of a connection in one look. Without it, a rank that sends without
+  /// a pause could keep this rank in a look.
   static constexpr int most_reads = 256;
 
   home_process home_;
@@ -291,7 +291,7 @@ class tcp_failure_detector final : public membership_source, public bulletin {
   std::vector<link> links_;
   arrivals watched_;
   yielding_lock looking_;        ///< guards the members below, and `links_`
-  std::vector<reader> readers_;  ///< by channel
+  std::vector<reader> readers_;  ///< the reader of each channel
   news_outbox told_;
   bool is_mesh_ = false;
   bool has_rest_ = false;  ///< whether any of the links has a rest

@@ -83,7 +83,7 @@ class shared_world {
     gate_.open();
   }
 
-  /// Does as `bootstrap::allgather`.
+  /// Carries out `bootstrap::allgather`. Advances `idle` while the call waits.
   std::vector<contribution> allgather(const membership& members, contribution own_part,
                                       deadline until, std::string_view doing, idle_work& idle) {
     const auto span = until.remaining();

@@ -25,10 +25,13 @@ class algorithm_choice {
  public:
   /// The limits of the choice.
   struct limits {
-    algorithm forced = algorithm::automatic;      ///< the algorithm to take if it is possible
-    std::optional<std::size_t> one_shot_bytes{};  ///< the largest size without a dividing algorithm
-    bool may_reorder = false;                     ///< for reductions that depend on the order
-    bool has_trials = false;                      ///< whether trials decide close choices
+    algorithm forced = algorithm::automatic;  ///< the algorithm to take if it is possible
+    /// The largest size in bytes for which an `all_reduce` takes none of `dividing_algorithms`.
+    /// Empty: costs decide.
+    std::optional<std::size_t> one_shot_bytes{};
+    /// True if reductions may ignore the order of ranks even if their result depends on it.
+    bool may_reorder = false;
+    bool has_trials = false;  ///< whether trials decide close choices
   };
 
   /// Chooses algorithms for all sizes. Does not allocate.
@@ -51,10 +54,13 @@ class algorithm_choice {
   [[nodiscard]] bool is_close(std::size_t bytes) const noexcept {
     return ((close_ >> log2_of(bytes)) & 1U) != 0;
   }
-  /// Logarithms of the smallest and the largest size for which algorithms are tried, rounded up. A
-  /// team with trials does smaller operands in one shot, because only rounds matter for them.
+  ///@{
+  /// The logarithm to base 2, rounded up, of the smallest or the largest size in bytes for which a
+  /// team with trials tries algorithms. For smaller operands the team takes one of
+  /// `gathering_algorithms`, because the number of rounds determines the time.
   static constexpr std::size_t least_tried_log2 = 10;
   static constexpr std::size_t most_tried_log2 = 19;
+  ///@}
 
   /// Returns the algorithm of a `reduce_scatter`. `bytes` is the size of each rank's output.
   [[nodiscard]] algorithm of_reduce_scatter(std::size_t bytes, order_need need) const noexcept {

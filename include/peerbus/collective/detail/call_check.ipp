@@ -42,7 +42,7 @@ PEERBUS_INLINE void call_check::compare(std::uint64_t round) const {
   if (!std::ranges::all_of(pages_.group().peers(), agrees)) find_difference(round);
 }
 
-/// Says how ranks go about calls that otherwise have the same description.
+/// Describes the algorithm of a call, in which calls with otherwise equal descriptions may differ.
 PEERBUS_ERROR_PATH std::string words_for_way(const call_header& call) {
   return call.window == call_header::in_two_shots ? " in two shots" : " in one shot";
 }

@@ -12,8 +12,8 @@
 
 namespace peerbus::collective::detail {
 
-/// A sum that adds the residual after the sources of all ranks. This rank's source is in the input;
-/// its offset selects the residual's elements.
+/// A sum that adds the residual after the sources of all ranks. This rank's source lies in `input`.
+/// The offset of the source in `input` is also the offset of the elements in the residual.
 struct sum_with_residual {
   reducer add;                          ///< the sum
   const std::byte* input;               ///< this rank's input

@@ -22,7 +22,7 @@ PEERBUS_ERROR_PATH void team_access::throw_pending(const team& team, std::string
 
 using order_need = algorithm_choice::order_need;
 
-/// Returns how much a reduction of operands says about the order of ranks.
+/// Returns how the result of a reduction depends on the order of ranks.
 inline order_need order_need_of(const request& given, const short_text<8>& reduction) noexcept {
   // A residual is added behind the operands of all ranks.
   if (given.residual) return order_need::sources;

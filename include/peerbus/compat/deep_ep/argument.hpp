@@ -24,7 +24,7 @@ inline constexpr std::size_t any = std::numeric_limits<std::size_t>::max();
 struct tensor_form {
   std::initializer_list<dtype> types;
   std::initializer_list<std::size_t> sizes;
-  bool contiguous = true;  ///< if false, only the last dimension must be
+  bool contiguous = true;  ///< true: all dimensions must be contiguous; false: only the last
 };
 
 inline void append_text(std::string& out, const tensor_form& form) {

@@ -147,11 +147,11 @@ struct call {
 
   // low_latency_dispatch and low_latency_combine
   bool return_recv_hook = false;  ///< a hook receives the results
-  /// Whether dispatch_wait_recv_cost_stats or combine_wait_recv_cost_stats is given.
+  /// True if dispatch_wait_recv_cost_stats or combine_wait_recv_cost_stats is given.
   bool wait_statistics_given = false;
 
   // dispatch
-  std::size_t expert_alignment = 1;  ///< expert counts are rounded up to multiples of it
+  std::size_t expert_alignment = 1;  ///< expert counts are rounded up to multiples of this number
   std::size_t num_worst_tokens = 0;  ///< fixed number of rows of the results; 0: not fixed
   bool cached_handle = false;        ///< handle is given
 

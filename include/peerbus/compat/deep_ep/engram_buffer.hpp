@@ -230,7 +230,7 @@ class engram_buffer {
   detail::window_maker make_window_;
   std::optional<detail::one_sided_window> window_;
   std::size_t capacity_ = 0;    ///< bytes of the window that are for tables
-  std::size_t room_bytes_ = 0;  ///< bytes behind the tables, for entries on their way
+  std::size_t room_bytes_ = 0;  ///< bytes behind the tables, for entries in flight
   std::uint64_t writes_ = 0;    ///< number of writes to this window
   std::vector<table> tables_;
 };

@@ -15,7 +15,7 @@ namespace peerbus::deep_ep {
 class recv_hook {
  public:
   recv_hook() noexcept = default;
-  /// Makes the hook of a pending call. The buffer uses it.
+  /// Makes the hook of a pending call. Only the buffer uses this constructor.
   explicit recv_hook(detail::pending_operation operation) noexcept
       : operation_{std::move(operation)} {}
 
@@ -46,7 +46,7 @@ class recv_hook {
 class event_overlap {
  public:
   event_overlap() noexcept = default;
-  /// Makes the event of a pending call. The buffer uses it.
+  /// Makes the event of a pending call. Only the buffer uses this constructor.
   explicit event_overlap(detail::pending_operation operation) noexcept
       : operation_{std::move(operation)} {}
 

@@ -89,7 +89,7 @@ struct elastic_dispatch_args {
   /// B, the largest number of tokens that a rank gives to this call, equal on all ranks; or none:
   /// any number.
   std::optional<std::size_t> num_max_tokens_per_rank{};
-  /// The rows of each expert begin at a multiple of it; none: 1.
+  /// The number of which the first row of each expert is a multiple; none: 1.
   std::optional<std::size_t> expert_alignment{};
   bool do_expand = true;         ///< false is refused: use `buffer::dispatch` for that form
   bool do_zero_padding = false;  ///< if true, the call writes zeros to the gaps

@@ -27,7 +27,7 @@ namespace peerbus::deep_ep {
 /// The sizes of a `pp_buffer`, equal on all ranks.
 struct pp_config {
   std::size_t num_max_tensor_bytes = 0;  ///< the largest tensor
-  /// The largest number of tensors that may be on their way from one rank to a neighbour.
+  /// The largest number of tensors that may be in flight from one rank to a neighbour.
   std::size_t num_max_inflight_tensors = 0;
 };
 

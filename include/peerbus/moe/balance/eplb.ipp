@@ -55,14 +55,16 @@ inline packed_items pack_evenly(std::span<const float> loads, std::size_t packs)
   return result;
 }
 
-/// The replicas that `loads` get: the expert and the number of each, experts' first ones first.
+/// The replicas of all experts. The first replicas of the experts come first. Each replica has its
+/// expert, its number among the replicas of that expert, and a load.
 struct replicas {
   std::vector<std::uint32_t> expert;
   std::vector<std::uint32_t> number;
   std::vector<float> load;
 };
 
-/// Makes `count` replicas of experts with `loads`, each of the expert whose replicas have most.
+/// Makes `count` replicas of experts with `loads`. Each further replica is for the expert whose
+/// replicas have the largest load.
 inline replicas replicate(std::span<const float> loads, std::size_t count) {
   const std::size_t experts = loads.size();
   replicas result{std::vector<std::uint32_t>(count), std::vector<std::uint32_t>(count),
@@ -91,7 +93,8 @@ inline replicas replicate(std::span<const float> loads, std::size_t count) {
   return result;
 }
 
-/// Throws: `error` invalid_argument unless the algorithm can plan `experts` in `shape`.
+/// Checks that the algorithm can plan `experts` in `shape`.
+/// Throws: `error` invalid_argument if not.
 inline void require_shape(std::size_t experts, const eplb_shape& shape, bool is_hierarchical) {
   const auto wrong = [](std::initializer_list<peerbus::detail::text_part> parts) {
     return error{errc::invalid_argument, concat({"eplb: ", concat(parts)})};

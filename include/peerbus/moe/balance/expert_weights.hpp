@@ -174,7 +174,7 @@ class expert_weights {
   /// Checks the arguments of the constructor.
   /// Throws: `error` invalid_argument if they are impossible.
   void require_possible() const;
-  /// Gives each physical expert a place at its rank, behind which the free ones are.
+  /// Numbers the places of the physical experts at each rank. Free places have the highest numbers.
   void number_places();
   /// Returns the configuration of an exchange whose experts have these places.
   [[nodiscard]] exchange_config config_of(std::span<const std::uint32_t> table) const noexcept;

@@ -15,7 +15,8 @@ namespace peerbus::moe {
 
 namespace detail {
 
-/// Throws: `error` invalid_argument unless `old_map` is legal for `experts` and `rank_count`.
+/// Checks that `old_map` is legal for `experts` and `rank_count`.
+/// Throws: `error` invalid_argument if not.
 inline void require_map(std::span<const std::uint32_t> old_map, std::size_t experts,
                         std::size_t rank_count) {
   const auto wrong = [](std::initializer_list<peerbus::detail::text_part> parts) {
@@ -44,7 +45,8 @@ inline void require_map(std::span<const std::uint32_t> old_map, std::size_t expe
     if (last[e] == SIZE_MAX) throw wrong({"old_map has no slot of expert ", e, ", expected one"});
 }
 
-/// Throws: `error` invalid_argument unless `loads` and `limits` are possible.
+/// Checks that `loads` and `limits` are possible.
+/// Throws: `error` invalid_argument if not.
 inline void require_limits(std::span<const double> loads, const incremental_limits& limits) {
   require_loads("incremental", loads);
   if (!(limits.least_gain >= 0))
@@ -52,8 +54,9 @@ inline void require_limits(std::span<const double> loads, const incremental_limi
                 concat("incremental: least_gain is ", limits.least_gain, ", expected 0 or more")};
 }
 
-/// The slots of the ranks among which experts move: [slots] the expert of each, or the number of
-/// experts if it is vacant, and where those of each rank begin, and the end.
+/// The slots of the ranks among which experts move. `experts` is [slots]: the expert of each slot,
+/// or the number of experts if the slot is vacant. `begins` is [ranks + 1]: the first slot of each
+/// rank, then the end.
 struct rank_slots {
   std::vector<std::uint32_t> experts;
   std::vector<std::uint32_t> begins{0};

@@ -15,10 +15,11 @@ namespace detail {
 
 /// The state between two rounds of `plan_moves`.
 ///
-/// A round is made of chains. A rank that takes in an expert gives up one that it is not to keep.
-/// If that one is nowhere else, a rank that is to have it takes it in at once, and gives up another
-/// in turn, until one is given up that is elsewhere too, or the first rank takes what the last one
-/// gave up.
+/// A round is made of chains. A rank that takes in an expert gives up an expert that it is not to
+/// keep. If no other rank holds the expert that is given up, a rank that is to have it takes it in
+/// in the same chain, and gives up an expert in turn. The chain ends when the expert that is given
+/// up is also at another rank, or when the first rank takes in the expert that the last rank gave
+/// up.
 class move_planner {
  public:
   move_planner(const expert_map& before, std::span<const std::uint32_t> wanted)
@@ -49,7 +50,7 @@ class move_planner {
                                               "from")};
   }
 
-  /// Returns how many physical experts have another logical one in the end.
+  /// Returns the number of physical experts that are still to get another logical expert.
   [[nodiscard]] std::size_t changes_left() const noexcept {
     std::size_t left = 0;
     for (const changes& rank : ranks_) left += rank.coming.size();
@@ -82,9 +83,10 @@ class move_planner {
 
  private:
   struct changes {
-    std::vector<std::uint32_t> leaving;  ///< physical experts whose logical ones do not stay
-    std::vector<std::uint32_t> coming;   ///< as many logical experts, or `vacant`
-    std::size_t capacity = 0;            ///< that it may still take in in this round
+    std::vector<std::uint32_t> leaving;  ///< physical experts whose logical expert is to leave
+    std::vector<std::uint32_t> coming;   ///< as many logical experts that are to come, or `vacant`
+    std::size_t capacity = 0;            ///< the number of experts that the rank may still take in
+                                         ///< this round
   };
   struct link {
     std::size_t rank;
@@ -177,7 +179,8 @@ class move_planner {
 
   std::vector<changes> ranks_;
   std::vector<std::uint32_t> table_;  ///< logical expert of each physical one
-  std::vector<std::size_t> copies_;   ///< at living ranks, of each logical expert
+  std::vector<std::size_t> copies_;   ///< the number of copies of each logical expert at living
+                                      ///< ranks
 };
 
 }  // namespace detail

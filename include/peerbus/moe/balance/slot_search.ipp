@@ -86,7 +86,8 @@ PEERBUS_INLINE int slot_search::moves_of(std::size_t rank, std::uint32_t arrives
   return ((held[leaves] & was_held) != 0 ? 1 : 0) - ((held[arrives] & was_held) != 0 ? 1 : 0);
 }
 
-/// Steps that cost no move, because an expert comes home, count as one.
+/// Returns whether `a` gains more per move than `b`. A step without a move, in which an expert
+/// returns to its former rank, counts as one move.
 PEERBUS_INLINE bool slot_search::is_better(const step& a, const step& b) noexcept {
   return a.change * std::max(b.moves, 1) < b.change * std::max(a.moves, 1);
 }

@@ -108,15 +108,16 @@ class rank_filler {
   std::vector<std::uint32_t> slots_;
   std::vector<std::size_t> used_;   ///< slots of each rank
   std::vector<std::uint8_t> held_;  ///< [ranks, experts]
-  /// The load of each rank that has room: a heap whose front is the lightest rank. The loads of
-  /// ranks for which `make_room` exchanged experts are stale, which the search mends.
+  /// The load of each rank that has room: a heap whose front is the lightest rank. If `make_room`
+  /// exchanged experts of a rank, its load here is out of date until the search corrects it.
   std::vector<std::pair<std::uint64_t, std::uint32_t>> lightest_;
   std::vector<std::pair<std::uint64_t, std::uint32_t>> taken_;
   std::size_t rank_slots_;
   std::size_t experts_;
 };
 
-/// Throws: `error` invalid_argument unless `shape` has room for `experts`, and all of it is used.
+/// Checks that `shape` has room for `experts`, and that all of the room is used.
+/// Throws: `error` invalid_argument if not.
 inline void require_shape(std::size_t experts, const spread_shape& shape) {
   const auto wrong = [](std::initializer_list<peerbus::detail::text_part> parts) {
     return error{errc::invalid_argument, concat({"spread: ", concat(parts)})};

@@ -41,8 +41,8 @@ inline bool refuse_found(const control_messages& messages, batch& checked, const
   return found && checked.refuse(refusal_of{messages.group().rank(), found});
 }
 
-/// Records the finding of a rank that has sent no rows because of it, which raises its signal of
-/// rows further than to this step. Returns whether there is such a rank.
+/// Records the refusal of a peer that has sent no rows because it found a wrong number. Such a peer
+/// raises its signal of rows beyond this step. Returns whether there is such a peer.
 inline bool refuse_withheld(const control_messages& messages, batch& checked,
                             const control_messages::step& rows_step) {
   const control_messages::step combine{group_operation::combine, rows_step.number, rows_step.set,

@@ -15,8 +15,9 @@
 namespace peerbus::moe::detail {
 
 /// Agrees on other experts at the places of an exchange among `group`. Collective. `present` is the
-/// router in use, and `wanted` the configuration with the new experts and choice. `prepare(router)`
-/// may allocate other memory for the change. Experts cannot move while a batch is `unfinished`.
+/// router in use, and `wanted` the configuration with the new experts and the new choice of
+/// replicas. `prepare(router)` may allocate memory for the change. Experts cannot move while a
+/// batch is `unfinished`.
 /// Returns: the new router, which every rank must install.
 /// Cost: one agreement and a `rank_group::end_together`. Allocates.
 /// Throws, on all ranks: as `exchange::install_experts`.

@@ -31,7 +31,8 @@ class reporting_path final : public any_row_path {
                                                           const memory_map& map,
                                                           batch_ring& batches);
 
-  /// Reports for `path` to the listeners of `group`. `over` makes it.
+  /// Makes a path that reports for `path` to the listeners of `group`. Only `over` uses this
+  /// constructor.
   reporting_path(std::unique_ptr<any_row_path> path, const rank_group& group, const memory_map& map,
                  batch_ring& batches) noexcept
       : path_{std::move(path)}, group_{&group}, map_{&map}, batches_{&batches} {}

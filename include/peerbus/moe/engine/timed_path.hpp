@@ -18,18 +18,18 @@
 
 namespace peerbus::moe::detail {
 
-/// A path that calls another path where time is simulated. It takes the time of rows that it stores
-/// to near ranks and to its own, and of outputs that it loads from them. Puts take their time by
-/// themselves.
+/// A path that calls another path where time is simulated. It charges the rank the time of the rows
+/// that the rank stores to near ranks and to itself, and of the outputs that it loads from these
+/// ranks. The transport charges the time of puts.
 class timed_path final : public any_row_path {
  public:
-  /// Returns `path`, or a path that takes time for it if the calling thread simulates its rank and
-  /// `window` has parts of near ranks. `map` outlives it.
+  /// Returns `path`, or a path that charges time for `path` if the calling thread simulates its
+  /// rank and `window` has parts of near ranks. `map` outlives the result.
   [[nodiscard]] static std::unique_ptr<any_row_path> over(std::unique_ptr<any_row_path> path,
                                                           const any_window& window,
                                                           const memory_map& map);
 
-  /// Takes time for `path`. `over` makes it.
+  /// Makes a path that charges time for `path`. Only `over` uses this constructor.
   timed_path(std::unique_ptr<any_row_path> path, const memory_map& map) noexcept
       : path_{std::move(path)}, map_{&map} {}
 

@@ -27,7 +27,8 @@ struct handed_rows {
   [[nodiscard]] encoded_token encoded(std::size_t t) const noexcept {
     return {rows.row(t), rows.scales(t)};
   }
-  /// Returns the origin of row `t`, for a copy with number `slot`.
+  /// Returns the origin to write beside a copy of row `t`: the token number from `origins`, the
+  /// home rank by `homes`, and `slot` as the number of the copy.
   [[nodiscard]] wire_origin origin(std::size_t t, std::size_t slot) const noexcept {
     const wire_origin& source = origins[t];
     return {source.token, static_cast<std::uint16_t>(homes[source.rank].index()),

@@ -27,7 +27,7 @@ struct row_column {
   row_part what;         ///< kind of data
   bool packed;           ///< true: staged by copy, in the order of destinations; false: by token
   std::size_t number;    ///< index of the attachment
-  std::size_t bytes;     ///< per row
+  std::size_t bytes;     ///< bytes of the data of one row
   std::size_t received;  ///< offset of the receiver's array in a batch set
   std::size_t staged;    ///< offset of the sender's staging array in a batch set
 };

@@ -14,7 +14,7 @@ namespace peerbus::moe {
 /// bytes after those of the previous rank. `first` points to those of rank 0.
 struct count_table {
   const std::byte* first;       ///< the counts of rank 0
-  std::size_t stride;           ///< in bytes, from the counts of a rank to those of the next
+  std::size_t stride;           ///< bytes from the counts of a rank to the counts of the next rank
   std::size_t count_bytes;      ///< bytes of one count: 1, 2 or 4
   std::size_t first_block = 0;  ///< block of the first count of each rank
 };

@@ -21,7 +21,8 @@ using peerbus::detail::near_groups;
 
 /// The configurations of the two levels of an exchange, for one column and one group.
 struct level_configs {
-  exchange_config far;   ///< the level between groups, whose experts are places
+  exchange_config far;   ///< the level between groups; its experts are numbered places at the ranks
+                         ///< of the column, some of them without an expert
   exchange_config near;  ///< the level within a group
 };
 
@@ -34,8 +35,9 @@ struct level_sizes {
 
 /// The physical experts of a group of near ranks.
 struct group_experts {
-  std::vector<std::uint32_t> held;     ///< in the order of the ranks
-  std::vector<std::uint32_t> of_rank;  ///< number at each rank; empty if divided equally
+  std::vector<std::uint32_t> held;     ///< the numbers of the experts, in the order of the ranks
+  std::vector<std::uint32_t> of_rank;  ///< the number of experts at each rank; empty if all ranks
+                                       ///< have equally many
 };
 
 /// Returns the physical experts of each group.
@@ -59,8 +61,8 @@ constexpr std::size_t handed_note_bytes(const exchange_config& config) noexcept 
              : sizeof(std::uint64_t) + align_up(config.note_bytes, memory_map::note_alignment);
 }
 
-/// The largest number of ranks of a group that can send output attachments home by way of another
-/// rank, which tells the home rank in a word which of them did.
+/// The largest number of ranks of a group whose output attachments can go home through one rank.
+/// That rank sends a word to the home rank, with one bit for each rank that sent attachments.
 inline constexpr std::size_t most_attaching_ranks = 64;
 
 /// Returns the reason why an exchange with `config` cannot use two levels, or an empty string if it

@@ -63,8 +63,8 @@ PEERBUS_INLINE void replica_cycles::add_by_quotas(std::span<const std::uint32_t>
                                                   std::span<const std::uint32_t> quotas) {
   struct share {
     std::uint32_t replica;
-    std::uint64_t turns;      ///< of the cycle
-    std::uint64_t remainder;  ///< of the rounding of `turns`
+    std::uint64_t turns;      ///< the number of entries of the cycle that name the replica
+    std::uint64_t remainder;  ///< the remainder of the division that gave `turns`
     std::int64_t credit;
   };
   std::vector<share> shares;

@@ -283,18 +283,18 @@ class completions {
   const resources* own_;
   std::span<link> links_;
   const window_table* windows_;
-  connections* connected_;  ///< under `polling_`
+  connections* connected_;  ///< guarded by `polling_`
   deadline next_poll_ = deadline::after(poll_interval);
   std::span<notice_buffer> buffers_;
   std::span<request> receives_;          ///< requests of receives, by buffer
-  arrivals arrivals_;                    ///< under `polling_`
+  arrivals arrivals_;                    ///< guarded by `polling_`
   std::vector<std::uint32_t> unposted_;  ///< buffers that the provider did not take yet
 
   registered::spin_guard polling_;
   registered::spin_guard parking_;
   std::atomic<std::uint32_t> broken_{0};
   std::atomic<bool> asked_{false};
-  std::atomic<std::uint32_t> taken_{0};  ///< changes under `polling_`
+  std::atomic<std::uint32_t> taken_{0};  ///< changed only by the thread that holds `polling_`
 };
 
 }  // namespace peerbus::detail::ofi

@@ -147,8 +147,8 @@ inline void await_connections(network& net, std::vector<rank_id> peers, const ad
       });
 }
 
-/// Takes the calls of `callers` until all are connected, for up to 50 ms, because a rank that waits
-/// for the group looks for them less often.
+/// Accepts the calls of `callers`, until all are connected or a connection breaks, for up to 50 ms.
+/// A rank that waits for the group would accept calls less often.
 inline void expect_calls(network& net, const std::vector<rank_id>& callers) {
   const auto until = deadline::after(std::chrono::milliseconds{50});
   const auto is_open = [&](rank_id peer) { return net.connected()->is_open(peer); };
@@ -158,8 +158,10 @@ inline void expect_calls(network& net, const std::vector<rank_id>& callers) {
   }
 }
 
-/// Connects every rank with every other rank, for latency traffic if `latency` is null. Otherwise
-/// for bulk traffic beside `latency`, the network for latency traffic. Collective.
+/// Connects every rank with every other rank. If `latency` is null, the connections are for latency
+/// traffic. Otherwise they are for bulk traffic, and `latency` is the network for latency traffic.
+/// Collective.
+/// Returns: the network of this rank.
 /// Throws, on all ranks: `error` unsupported, invalid_argument, mismatch, out_of_memory, system,
 /// timed_out; or as `bootstrap::allgather`.
 inline std::unique_ptr<network> connect(bootstrap& boot, const fabric_options& options,

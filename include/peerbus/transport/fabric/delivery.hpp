@@ -34,7 +34,9 @@ template <class Check>
   return all;
 }
 
-/// Sends all notices owed to peers, such as the acknowledgements that they ask for.
+/// Sends the notices owed to peers, such as the acknowledgements that peers ask for. A notice waits
+/// for the next poll if another thread uses the link or if the provider has no room. Breaks a link
+/// that fails.
 inline void answer_all(completions& arriving, std::span<link> links) noexcept {
   if (!arriving.take_asked()) return;
   for (link& peer_link : links) {
@@ -66,8 +68,10 @@ inline void answer_all(completions& arriving, std::span<link> links) noexcept {
   return false;
 }
 
-/// Tells a peer that this end closes, after everything before has been sent. Returns whether the
-/// peer has taken everything. After `patience`, its acknowledgement is not needed.
+/// Tells a peer once that this end closes, as soon as all pending operations to the peer have been
+/// sent.
+/// Returns: whether this end may close. The peer must have acknowledged that it has everything, or
+/// `patience` must have expired. All requests to the peer must be complete in both cases.
 [[nodiscard]] inline bool is_over(const resources& own, completions& arriving, link& peer_link,
                                   outgoing& out, deadline patience) noexcept {
   if (!out.is_closed) {
@@ -85,9 +89,11 @@ inline void answer_all(completions& arriving, std::span<link> links) noexcept {
   return peer_link.requests().is_idle() && (peer_link.has_acked(out.asked) || patience.expired());
 }
 
-/// Takes arrivals by `poll()`, until each peer has answered that it has everything, or has left
-/// too. A connection that closes while unread data lie at this end may lose unread data at the
-/// other end. Waits for peers as `is_over` says, and no longer than 5 s.
+/// Tells each peer that this end closes, and waits until `is_over` is true for each peer, for up to
+/// 5 s. Does not wait for peers that have left or ended, or whose link is broken. If this end tells
+/// a running peer that its link is broken, gives the peer up to 250 ms. Calls `poll()` meanwhile to
+/// take arrivals, because a connection that closes with unread data at this end may lose unread
+/// data at the other end.
 template <class Poll>
 void leave(const membership& members, const resources& own, completions& arriving,
            std::span<link> links, Poll&& poll) noexcept {

@@ -23,7 +23,7 @@ inline error fabric_failure(std::string_view doing, long result) {
 }
 
 /// Checks that `result` is 0.
-/// Throws: as `fabric_failure` returns, if it is not.
+/// Throws: the error of `fabric_failure` if it is not.
 inline void require(int result, std::string_view doing) {
   if (result != 0) throw fabric_failure(doing, result);
 }

@@ -75,8 +75,8 @@ class link {
     return requests_.count().completed() + static_cast<std::uint32_t>(acked());
   }
 
-  /// Sends `head` and its payload, if the provider takes them now. If `is_tracked`, by a request
-  /// that completes.
+  /// Sends `head` and its payload, if the provider takes them now. If `is_tracked` is true, sends
+  /// them by a request that completes.
   /// Returns: 0, or libfabric's error; -FI_EAGAIN if there is no room yet.
   [[nodiscard]] long post(outgoing& out, notice head, const std::byte* payload,
                           bool is_tracked = false) noexcept {

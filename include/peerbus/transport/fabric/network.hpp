@@ -230,7 +230,7 @@ class network final : public registered::class_pair<network> {
   [[nodiscard]] std::string describe_trouble() const {
     return ofi::describe_failures(own_, links());
   }
-  /// Returns the number of bytes kept for each peer besides windows, except the provider's memory.
+  /// Returns the number of bytes kept for each peer, without windows and the provider's memory.
   [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
     const std::size_t places = request_ring::places(own_.options().queue_depth);
     return sizeof(link) + places * (sizeof(request) + sizeof(notice_buffer)) +
@@ -271,9 +271,10 @@ class network final : public registered::class_pair<network> {
 
   [[nodiscard]] std::span<link> links() const noexcept { return {links_.get(), size()}; }
 
-  /// Lets the provider hear the peers that it has accepted while the ranks connect. The provider
-  /// tcp of libfabric 1.17 never closes the socket of a peer that it has accepted and not heard.
-  /// For datagrams, it accepts and hears only once in 10 ms.
+  /// Polls for 25 ms, so that the provider reads the first message of each peer that it has
+  /// accepted while the ranks connect. The provider tcp of libfabric 1.17 never closes the socket
+  /// of an accepted peer before it has read that message. For datagrams, it accepts and reads only
+  /// once in 10 ms.
   void finish_accepting() noexcept {
     if (!own_.opens_sockets()) return;
     const auto until = deadline::after(std::chrono::milliseconds{25});

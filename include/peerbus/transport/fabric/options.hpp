@@ -16,7 +16,7 @@ struct fabric_options {
   /// cxi. All ranks name the same provider. tcp connects each pair of ranks (FI_EP_MSG), so a
   /// signal follows its puts at once. The other providers, and tcp;ofi_rxm, send datagrams
   /// (FI_EP_RDM). Their signals are sent after the puts have been delivered, which takes one more
-  /// round trip and a call of the peer.
+  /// round trip, and the peer must make a call of the transport meanwhile.
   std::string provider = "tcp";
   /// The name of a domain of the provider, as `fi_info -p NAME` lists them; for tcp, of a network
   /// interface. If it is empty, the first that fits is used: the loopback interface if all ranks
@@ -37,8 +37,8 @@ struct fabric_options {
   /// The size of the pieces of bulk puts and gets, in bytes, 4096 or more. Smaller pieces delay
   /// latency operations less, larger pieces cost less.
   std::size_t bulk_slice = std::size_t{128} << 10U;
-  /// The largest number of bytes of bulk puts that one peer has been sent and not taken yet, at
-  /// least `bulk_slice`. Further puts wait at this rank, where they delay nothing.
+  /// The largest number of bytes of bulk puts in flight to one peer, at least `bulk_slice`. Further
+  /// puts wait at this rank, where they delay nothing.
   std::size_t bulk_in_flight = std::size_t{4} << 20U;
 };
 

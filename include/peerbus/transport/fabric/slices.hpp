@@ -18,7 +18,8 @@
 
 namespace peerbus::detail::ofi {
 
-/// Returns the flags of a write. By datagrams, only its completion shows that the peer can see it.
+/// Returns the flags of a write. Over datagrams, the completion of the write must prove that the
+/// peer can see the bytes.
 [[nodiscard]] inline std::uint64_t write_flags(const resources& own) noexcept {
   return own.connects() ? FI_COMPLETION : FI_COMPLETION | FI_DELIVERY_COMPLETE;
 }

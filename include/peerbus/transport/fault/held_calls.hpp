@@ -13,7 +13,7 @@
 
 namespace peerbus::detail {
 
-/// A call of a rank that has returned and is not carried out yet.
+/// A call that has returned to the rank that made it, but is not carried out yet.
 template <class Window>
 struct held_call {
   /// The kind of the call, which determines the members in use besides `peer` and `memory`.
@@ -40,7 +40,7 @@ struct held_call {
 /// signal to the same peer is due no sooner than that signal. So calls that are carried out when
 /// they are due keep the order that the contract promises.
 ///
-/// Cost: each function visits all calls. None allocates after the constructor.
+/// Cost: `add`, `release_if` and `look` visit all calls. Only the constructor allocates.
 template <class Window>
 class held_calls {
  public:
@@ -82,7 +82,7 @@ class held_calls {
         calls_[kept++] = calls_[i];
     calls_.resize(kept);
   }
-  /// Counts a look, and passes each due call to `issue(call)`.
+  /// Removes the calls that are due, passes each to `issue(call)`, and then counts a look.
   template <class Issue>
   void look(Issue&& issue) noexcept {
     release_if([this](const call& each) { return each.due <= looks_; }, issue);

@@ -42,8 +42,8 @@ struct fault_schedule {
   /// No put passes a signal to the same peer, in either direction.
   fault_rule reorder{.chance = 0.5};
   /// The largest number of further requests and looks after which a held call is carried out, at
-  /// least 1. The actual number is 1 to this. `progress`, `value` and each look of a wait at its
-  /// signal are looks.
+  /// least 1. The actual number is between 1 and this number. A look is a call of `progress` or
+  /// `value`, or a check of the signal in a wait.
   std::uint64_t longest_delay = 16;
   /// The number of calls that can be held at once, at least 2. If there is no room, all held calls
   /// are carried out.

@@ -196,11 +196,11 @@ class plane_pair {
   /// True if the near plane needs polls, and cannot say when.
   static constexpr bool near_is_mute = !near_tells && !direct_transport<Near>;
 
-  /// Looks after the peers of a wait, if there is a far plane. Returns the code with which the wait
-  /// ends early, or ok.
+  /// Checks whether the peers of a wait are alive, if there is a far plane. Returns the code with
+  /// which the wait ends early, or ok.
   [[nodiscard]] errc check_health(const window& memory, signal_id id, std::uint64_t value,
                                   std::optional<rank_id> awaited) noexcept {
-    // A wait that is out of time helps a plane on, and looks after its peers.
+    // A wait that is out of time advances a plane, and checks whether its peers are alive.
     const auto past = deadline{deadline::clock::time_point::min()};
     errc found = health(awaited);
     if constexpr (near_is_mute)

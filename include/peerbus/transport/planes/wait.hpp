@@ -24,8 +24,8 @@ struct plane_calls {
 };
 
 /// Waits until `word` is at least `target`. The caller has spun already. Yields, then sleeps on the
-/// descriptor, and looks after the peers. A thread that cannot be armed sleeps on the futex of the
-/// word, and polls every `check_interval`.
+/// descriptor, and checks whether the peers are alive. A thread that cannot be armed sleeps on the
+/// futex of the word, and polls every `check_interval`.
 /// Returns: as `wait` of `transport`.
 [[nodiscard]] errc wait_on_planes(signal_word& word, std::uint64_t target, deadline until,
                                   const wait_thresholds& thresholds,

@@ -23,10 +23,10 @@ namespace peerbus::detail {
 /// descriptors: the device's, and an eventfd, the rank's wakeup. A near rank writes the wakeup
 /// after it has raised the signal that the sleeper waits for.
 ///
-/// No ring is lost. The sleeper writes the key of the awaited signal to its line, executes a fence
-/// and reads that signal. A raiser writes the signal, executes a fence (`signal_word::raise` does)
-/// and reads the line. So one of them sees the write of the other. A wakeup stays readable until
-/// the sleeper has read it, so a ring before the sleep ends the sleep.
+/// No wakeup is lost. The sleeper writes the key of the awaited signal to its line, executes a
+/// fence and reads that signal. A raiser writes the signal, executes a fence (`signal_word::raise`
+/// does) and reads the line. So one of them sees the write of the other. A wakeup stays readable
+/// until the sleeper has read it, so a wakeup that is written before the sleep ends the sleep.
 class wakeups {
  public:
   /// The size of a rank's line, which near ranks read. It holds the key of the awaited signal, or

@@ -65,7 +65,7 @@ class planes_window {
   [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
 
  private:
-  /// The near plane's window, which the far plane keeps for as long as its peers may reach for it.
+  /// The near plane's window, which the far plane keeps as long as far peers may access the memory.
   class loan {
    public:
     explicit loan(near_window lent) : window{std::move(lent)} {}

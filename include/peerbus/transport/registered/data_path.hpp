@@ -125,8 +125,8 @@ class data_path {
     });
   }
 
-  /// Returns the number of bytes kept for each peer besides windows, except the memory of a driver
-  /// or provider.
+  /// Returns the number of bytes kept for each peer, without windows and the memory of a driver or
+  /// provider.
   [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
     return net_->bytes_per_peer_of_classes();
   }

@@ -25,7 +25,7 @@ template <class Network, class Probe>
   return errc::ok;
 }
 
-/// Continues `wait_for` after it has spun: yields, then sleeps, and looks after the peers.
+/// Continues `wait_for` after it has spun: yields, then sleeps, and checks whether peers are alive.
 template <class Network, class Probe>
 [[nodiscard]] errc wait_slowly(Network& net, signal_word& word, std::uint64_t value, deadline until,
                                std::optional<rank_id> awaited, Probe&& probe) noexcept {

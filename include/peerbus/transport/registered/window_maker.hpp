@@ -28,8 +28,8 @@
 
 namespace peerbus::detail::registered {
 
-/// Makes windows, and frees the memory of windows that every rank has released. Peers may reach for
-/// a part until then.
+/// Makes windows, and frees the memory of windows that every rank has released. Peers may access a
+/// part until then.
 ///
 /// `Network` is a rank's end of a network of requests: it has `name` for errors, the table
 /// `windows()`, `register_window(memory)`, `settle(until)`, and `exclude_arrivals(change)`.

@@ -39,7 +39,7 @@ struct window_part {
   Registration registration;  ///< destroyed before `memory`; empty if there are no bytes
   std::vector<place_type> parts;
   std::atomic<bool> released{false};  ///< whether this rank has released the window; peers may
-                                      ///< still reach for it
+                                      ///< still access the memory
   bool reported = false;              ///< whether all ranks have been told of the release
 
   [[nodiscard]] std::uintptr_t address() const noexcept {

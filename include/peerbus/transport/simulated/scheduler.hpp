@@ -135,7 +135,7 @@ class scheduler {
     poke(rank);
     for (const std::uint32_t lane : fibres_[rank].lanes) poke(lane);
   }
-  /// Makes all blocked fibres look after their peers, a millisecond from now.
+  /// Makes all blocked fibres check, a millisecond from now, whether their peers are alive.
   void note_change() noexcept {
     if (!std::exchange(looks_, true)) add(time() + look_after, kind::look, 0);
   }

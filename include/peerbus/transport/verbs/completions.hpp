@@ -170,7 +170,7 @@ class completions {
   const resources* own_;
   std::span<link> links_;
   const window_table* windows_;
-  std::vector<arrivals> arrivals_;  ///< indexed by [rank]; under `polling_`
+  std::vector<arrivals> arrivals_;  ///< indexed by [rank]; guarded by `polling_`
 
   registered::spin_guard polling_;
   registered::spin_guard reaping_;  ///< held while completions of requests are taken

@@ -59,8 +59,10 @@ inline void check_options(const verbs_options& options) {
   registered::check_options("verbs", options);
 }
 
-/// Connects every rank with every other rank, for latency traffic if `latency` is null. Otherwise
-/// for bulk traffic on the same devices as `latency`, the network for latency traffic. Collective.
+/// Connects every rank with every other rank. If `latency` is null, the connections are for latency
+/// traffic. Otherwise they are for bulk traffic, on the same devices as `latency`, the network for
+/// latency traffic. Collective.
+/// Returns: the network of this rank.
 /// Throws, on all ranks: `error` unsupported, invalid_argument, mismatch, out_of_memory, system; or
 /// as `bootstrap::allgather`.
 inline std::unique_ptr<network> connect(bootstrap& boot, const verbs_options& options,

@@ -17,9 +17,10 @@ namespace peerbus::detail::rdma {
 /// until there is room.
 inline constexpr std::uint32_t receive_depth = 31;
 
-/// The layout of the registered memory that a rank has besides windows, in bytes from its start. It
-/// has a word for each rank that the rank's `quiet` adds to. Then, per rank, come receive buffers
-/// and scratch memory: notices in flight, results of atomics, and a place that no call reads.
+/// The layout of the registered memory of a rank that is in no window, in bytes from its start.
+/// First comes a word for each rank, to which the `quiet` of that rank adds. Then, per rank, come
+/// receive buffers and scratch memory: notices in flight, results of atomics, and a place that no
+/// call reads.
 struct control_map {
   static constexpr std::size_t entry_bytes = sizeof(rdma::notice);  ///< size of the longest entry
 

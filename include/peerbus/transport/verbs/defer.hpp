@@ -11,7 +11,8 @@
 
 namespace peerbus::detail::rdma {
 
-/// The weight of a call that does not wait for other calls to fill a slice.
+/// The number of bytes to pass to `defer` for a call that is sent without waiting until a slice is
+/// full.
 inline constexpr std::size_t at_once = std::numeric_limits<std::size_t>::max();
 
 /// Adds a call, which `set(call)` fills in, after the calls that are pending to `peer_link`. The

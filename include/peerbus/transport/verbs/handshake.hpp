@@ -25,8 +25,8 @@ namespace peerbus::detail::rdma {
 /// The addresses of one device that a rank tells the others before they connect. A message has one
 /// greeting per device, followed by the numbers of the queue pairs, indexed by [rank][queue pair].
 struct greeting {
-  std::uint64_t control_address = 0;  ///< address of the memory besides windows, the same for all
-                                      ///< devices
+  std::uint64_t control_address = 0;  ///< address of the registered memory that is in no window
+                                      ///< (`control_map`), the same for all devices
   std::uint32_t control_key = 0;
   std::uint32_t mtu = 0;
   std::uint32_t reads = 0;  ///< reads and atomics that may be in flight to the sender, per queue

@@ -165,8 +165,8 @@ class network final : public registered::class_pair<network> {
     slices_.send_to(*this, peer_link, out);
   }
 
-  /// Returns the number of bytes kept for each peer besides windows, except the memory of the
-  /// device's driver.
+  /// Returns the number of bytes kept for each peer, without windows and the memory of the device's
+  /// driver.
   [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
     return sizeof(link) + sizeof(arrivals) + arrivals::bytes_held(receive_depth) +
            own_.queues() * (sizeof(send_queue) + sizeof(registered::request_count) +

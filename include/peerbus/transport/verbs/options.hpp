@@ -63,10 +63,10 @@ struct verbs_options {
   int bulk_traffic_class = -1;
   /// The size of the pieces of bulk puts and gets, in bytes, 4096 or more.
   std::size_t bulk_slice = std::size_t{128} << 10;
-  /// The largest number of bytes of bulk puts that this rank has on their way to all peers, at
-  /// least `bulk_slice`. Further puts wait at this rank, except for one slice per peer.
+  /// The largest number of bytes of bulk puts in flight from this rank to all peers, at least
+  /// `bulk_slice`. Further puts wait at this rank, except for one slice per peer.
   std::size_t bulk_in_flight = std::size_t{1} << 20;
-  /// Whether the PCI bus may reorder the device's writes to windows. This is correct with this
+  /// True if the PCI bus may reorder the device's writes to windows. This is correct with this
   /// transport, whose signals are completions, and faster on some hosts.
   bool relaxed_ordering = false;
 };

@@ -25,13 +25,13 @@
 namespace peerbus::detail::rdma {
 
 /// The part of one device that a rank has for one class of traffic, and that it opens before it
-/// knows any peer: completion queues, and a registration of the memory besides windows. Only `load`
-/// and the counts of events change afterwards.
+/// knows any peer: completion queues, and a registration of the memory that is in no window
+/// (`control_map`). Only `load` and the counts of events change afterwards.
 class rail {
  public:
   static constexpr std::uint32_t most_inline_bytes = 48;
 
-  /// Opens completion queues for `pairs` queue pairs. `control` is the memory besides windows.
+  /// Opens completion queues for `pairs` queue pairs. `control` is the memory of a `control_map`.
   /// Throws: `error` invalid_argument, unsupported, out_of_memory, system.
   rail(std::shared_ptr<const opened_device> device, const verbs_options& options, std::size_t pairs,
        std::span<std::byte> control)
@@ -58,7 +58,7 @@ class rail {
   [[nodiscard]] const open_port& port() const noexcept { return device_->port(); }
   [[nodiscard]] ibv_cq& sent() const noexcept { return *sent_; }
   [[nodiscard]] ibv_cq& received() const noexcept { return *received_; }
-  /// Returns the device's registration of the memory besides windows.
+  /// Returns the device's registration of the memory of the `control_map`.
   [[nodiscard]] const ibv_mr& control() const noexcept { return *control_; }
   [[nodiscard]] bool has_atomics() const noexcept { return device_->has_atomics(); }
   [[nodiscard]] rail_load& load() const noexcept { return load_; }

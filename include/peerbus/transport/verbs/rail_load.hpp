@@ -29,8 +29,8 @@ class rail_load {
   [[nodiscard]] std::uint64_t sent() const noexcept {
     return sent_.load(std::memory_order_relaxed);
   }
-  /// Returns the number of bytes on their way, or 0 if bytes complete before their sender has
-  /// counted them.
+  /// Returns the number of bytes in flight, or 0 if bytes complete before the thread that sends
+  /// them has counted them.
   [[nodiscard]] std::uint64_t outstanding() const noexcept {
     const std::uint64_t complete = complete_.load(std::memory_order_relaxed);
     const std::uint64_t all = sent();

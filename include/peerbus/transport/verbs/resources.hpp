@@ -27,9 +27,9 @@
 
 namespace peerbus::detail::rdma {
 
-/// The rails of a rank for one class of traffic, and the memory besides windows, which is
-/// registered with all of them. Each link has the same queue pairs. Queue pair `q` belongs to rail
-/// `rail_of(q)`, so that the first queue pairs are on different rails.
+/// The rails of a rank for one class of traffic, and the memory that is in no window
+/// (`control_map`), which is registered with all rails. Each link has the same queue pairs. Queue
+/// pair `q` belongs to rail `rail_of(q)`, so that the first queue pairs are on different rails.
 class resources {
  public:
   /// Opens a rail on each of `devices`, for `ranks` ranks.
@@ -72,10 +72,10 @@ class resources {
                                                          : options_.traffic_class;
   }
   ///@}
-  /// Returns whether the bytes of requests are counted, to choose a device or to limit the bytes on
-  /// their way.
+  /// Returns whether the bytes of requests are counted, to choose a device or to limit the bytes in
+  /// flight.
   [[nodiscard]] bool counts_bytes() const noexcept { return is_bulk() || rails_.size() > 1; }
-  /// Returns the number of bytes on their way to all peers, if they are counted.
+  /// Returns the number of bytes in flight to all peers, if bytes are counted.
   [[nodiscard]] std::uint64_t outstanding() const noexcept {
     std::uint64_t sum = 0;
     for (const auto& each : rails_) sum += each->load().outstanding();
@@ -102,12 +102,12 @@ class resources {
     return channels_ ? channels_.get() : rails_.front()->device()->channel().fd;
   }
 
-  /// Returns the layout of the registered memory besides windows.
+  /// Returns the layout of the registered memory that is in no window.
   [[nodiscard]] const control_map& map() const noexcept { return map_; }
   [[nodiscard]] std::byte* memory(std::size_t offset) const noexcept {
     return memory_.data() + offset;
   }
-  /// Returns `length` bytes at `offset` in the memory besides windows, for requests on `queue`.
+  /// Returns `length` bytes at `offset` in the memory that `map` lays out, for requests on `queue`.
   [[nodiscard]] local_bytes registered(std::size_t queue, std::size_t offset,
                                        std::uint32_t length) const noexcept {
     return {reinterpret_cast<std::uintptr_t>(memory(offset)), length,

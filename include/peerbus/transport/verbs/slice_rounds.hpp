@@ -14,9 +14,9 @@
 
 namespace peerbus::detail::rdma {
 
-/// Decides which bulk calls leave. At any time a rank has no more than `bulk_in_flight` bytes of
-/// bulk puts on their way, and one slice to each peer to which nothing else is on its way. So no
-/// peer waits for another peer that takes nothing.
+/// Decides which bulk calls leave. A rank has at any time no more than `bulk_in_flight` bytes of
+/// bulk puts in flight. In addition, one slice may be in flight to each peer to which nothing else
+/// is in flight. So no peer waits for another peer that takes nothing.
 ///
 /// `net.post(link, queue)` posts the chain of a queue pair, and returns as `send_queue::post`.
 ///
@@ -92,7 +92,7 @@ class slice_rounds {
   const resources* own_;
   std::span<link> links_;
   registered::spin_guard sending_;  ///< taken after the lock of a link, or while links are tried
-  std::size_t first_served_ = 0;    ///< under `sending_`
+  std::size_t first_served_ = 0;    ///< guarded by `sending_`
   std::atomic<std::uint32_t> polls_{0};
 };
 

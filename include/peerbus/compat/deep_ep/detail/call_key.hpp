@@ -15,13 +15,12 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// The names that users know: of the calls of an agreement, of the argument of a combine that names
-/// its dispatch, and of the object that has the calls.
+/// The names that error messages give to the calls of an agreement.
 struct call_names {
-  std::string_view dispatch;
-  std::string_view combine;
-  std::string_view handle = "handle";
-  std::string_view owner = "the buffer";
+  std::string_view dispatch;              ///< the name of the dispatch call
+  std::string_view combine;               ///< the name of the combine call
+  std::string_view handle = "handle";     ///< the argument of the combine that names its dispatch
+  std::string_view owner = "the buffer";  ///< the object whose members are the calls
 };
 inline constexpr call_names normal_names{"dispatch", "combine"};
 inline constexpr call_names low_latency_names{"low_latency_dispatch", "low_latency_combine"};
@@ -39,8 +38,9 @@ using key_parts = std::span<const key_part>;
 
 inline constexpr std::array<std::string_view, 3> true_or_false{"false", "true"};
 
-/// The first number of the keys of normal and of expanded calls: the form of the rows. Each of the
-/// two kinds has its own form, and states the other form if a rank calls the other kind.
+/// The first number of the keys of normal and of expanded calls, which is the form of the rows. The
+/// keys of the two kinds differ in this number, so that ranks that make calls of different kinds
+/// get an error (`collective_calls::call_elsewhere`).
 inline constexpr key_part form_part{"do_expand", true_or_false};
 inline constexpr std::uint64_t form_of_rows = 0;
 inline constexpr std::uint64_t form_expanded = 1;

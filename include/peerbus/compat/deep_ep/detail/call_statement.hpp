@@ -27,7 +27,7 @@ struct started_operation {
   /// The largest number of tokens of a rank, if each call of the channel states its own.
   std::uint64_t bound = 0;
   kind what = kind::none;
-  std::uint64_t plan = 0;  ///< for a combine, the call that made its handle
+  std::uint64_t plan = 0;  ///< the number of the call that made the handle of a combine
   friend bool operator==(const started_operation&, const started_operation&) = default;
 };
 

@@ -23,7 +23,8 @@ namespace peerbus::deep_ep::detail {
 /// latest exchange for them.
 struct expanded_shape {
   payload rows = payload::bf16;
-  std::size_t max_tokens = 0;  ///< for a call its bound, or 0 for none; for a channel its room
+  std::size_t max_tokens = 0;  ///< tokens of a rank: the bound of a call, or 0 if the call has no
+                               ///< bound; the number that a channel has room for
   std::size_t hidden = 0;
   std::size_t experts = 0;
   std::size_t top_k = 0;

@@ -30,7 +30,8 @@ enum class wire_format : std::uint8_t { bf16, fp8, fp8_rounded, fp8_ue8m0 };
 /// exchange that has room for them.
 struct low_latency_key {
   wire_format format = wire_format::bf16;
-  std::size_t max_tokens = 0;  ///< for a call its bound, for a channel its room
+  std::size_t max_tokens = 0;  ///< tokens of a rank: the bound of a call, or the number that a
+                               ///< channel has room for
   std::size_t hidden = 0;
   std::size_t experts = 0;
   std::size_t top_k = 0;

@@ -22,7 +22,7 @@ struct normal_routing {
   std::size_t listed_experts = 0;      ///< experts of the model
   std::size_t experts = 0;             ///< range of `ids`: experts of the model, or one per rank
   std::size_t top_k = 0;               ///< slots per token
-  bool by_experts = true;              ///< if false, `ids` are ranks
+  bool by_experts = true;              ///< true: `ids` are experts; false: `ids` are ranks
   std::vector<std::int64_t> ids;       ///< [tokens, top_k]
   std::vector<float> weights;          ///< [tokens, top_k]
   std::vector<std::int32_t> per_rank;  ///< number of tokens for each rank

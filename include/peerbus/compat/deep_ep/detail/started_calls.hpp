@@ -86,7 +86,7 @@ class started_calls {
   }
 
   std::array<started_operation, remembered> operations_{};
-  /// The latest word that was told of each operation.
+  /// The latest word of each operation that was sent to the other ranks.
   std::array<std::uint64_t, remembered> told_{};
   std::uint64_t decided_ = 0;
   std::uint64_t suspected_ = 0;  ///< the call that the previous poll has found
