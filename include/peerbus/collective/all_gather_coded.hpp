@@ -12,9 +12,9 @@
 #include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/call_rounds.hpp>
 #include <peerbus/collective/detail/coded_gather.hpp>
+#include <peerbus/collective/detail/element_work.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
-#include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator/window.hpp>
@@ -93,11 +93,11 @@ coded_shape coded_shape_of(std::size_t elements, std::size_t hidden) noexcept {
 }
 
 /// Carries out an `all_gather_coded`. `Element` is the type of the output's elements, or
-/// `std::byte` for rows that stay encoded. The callable of `kept` is a `kept_codec`.
+/// `std::byte` for rows that stay encoded. `kept` is a `kept_codec`.
 template <token_codec Codec, class Element>
-void gather_coded(call_rounds& gather, const request& given, const reducer& kept) {
+void gather_coded(call_rounds& gather, const request& given, const void* kept) {
   using token = token_of<Codec>;
-  const auto& with = *static_cast<const kept_codec<Codec>*>(kept.callable());
+  const auto& with = *static_cast<const kept_codec<Codec>*>(kept);
   const std::span input{peerbus::detail::placed<token>(given.input.data()),
                         given.input.size() / sizeof(token)};
   const coded_shape shape = coded_shape_of<Codec>(input.size(), with.hidden);
@@ -120,9 +120,6 @@ struct coded_call {
   operation begun;
   request given;
   kept_codec<Codec> with;
-
-  /// Returns `with` in the form that an operation passes on. The result refers to this object.
-  [[nodiscard]] reducer kept() const noexcept { return {{}, &with, nullptr}; }
 };
 
 /// Begins `all_gather_coded`.
@@ -132,7 +129,7 @@ coded_call<Codec> begin_coded(team& team, const Codec& codec, std::size_t hidden
                               const call_options& options) {
   const coded_shape shape = coded_shape_of<Codec>(tokens.size(), hidden);
   coded_operands checked{tokens.data(), tokens.size(), hidden_multiple_of<Codec>()};
-  operation::body* carry_out = nullptr;
+  operation::coded_body* carry_out = nullptr;
   if constexpr (std::same_as<Output, coded_rows>) {
     checked.rows = output.rows;
     checked.scales = output.scales;
@@ -164,7 +161,7 @@ template <class Output>
 /// A codec that the first half of an `all_gather_coded` copies.
 template <class Codec>
 concept kept_token_codec = token_codec<Codec> && std::is_trivially_copyable_v<kept_codec<Codec>> &&
-                           sizeof(kept_codec<Codec>) <= kept_reducer::most_bytes;
+                           sizeof(kept_codec<Codec>) <= kept_work::most_bytes;
 
 }  // namespace detail
 
@@ -191,7 +188,7 @@ void all_gather_coded(team& team, const Codec& codec, std::size_t hidden, const 
   detail::by_lanes(team, "all_gather_coded", options, [&] {
     auto all = detail::begin_coded<Codec>(team, codec, hidden, std::span{tokens},
                                           detail::output_span(output), options);
-    all.begun.run(all.given, all.kept());
+    all.begun.run(all.given, {{}, &all.with});
   });
 }
 
@@ -208,7 +205,7 @@ pending start_all_gather_coded(team& team, const Codec& codec, std::size_t hidde
                                Output&& output, const call_options& options = {}) {
   auto all = detail::begin_coded<Codec>(team, codec, hidden, std::span{tokens},
                                         detail::output_span(output), options);
-  return {std::move(all.begun), all.given, {all.kept(), all.with}};
+  return {std::move(all.begun), all.given, detail::kept_work::by_codec(all.with)};
 }
 
 }  // namespace peerbus::collective

@@ -3,6 +3,7 @@
 
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/carry_out.hpp>
+#include <peerbus/collective/detail/element_work.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/pending.hpp>
@@ -70,7 +71,7 @@ template <spannable Input, detail::output_range Output,
 pending start_all_reduce(team& team, Input&& input, Output&& output, const Op& op,
                          const call_options& options = {}) {
   const request asked = detail::request_of(operation_kind::all_reduce, input, output);
-  return detail::start(team, asked, detail::kept_reducer::of<detail::element_of<Input>>(op),
+  return detail::start(team, asked, detail::kept_work::reduction_of<detail::element_of<Input>>(op),
                        options);
 }
 template <detail::output_range Data, detail::kept_reduction<detail::element_of<Data>> Op>

@@ -25,14 +25,14 @@ namespace peerbus::collective::detail {
 /// Times calls on all ranks of a team at once.
 class cost_clock {
  public:
-  cost_clock(team& team, const measure_options& options) : on_{team}, options_{options} {}
+  cost_clock(team& team, const measure_options& options) : team_{team}, options_{options} {}
 
   /// Returns the microseconds of a call: the median over the turns, of the slowest rank.
   double time(peerbus::detail::function_ref<void()> call) {
     std::vector<double> times;
     for (std::size_t turn = 0; turn <= options_.turns; ++turn) {
       double ready = 0;
-      all_reduce(on_, std::span{&ready, 1}, sum{}, call_options{options_.until});
+      all_reduce(team_, std::span{&ready, 1}, sum{}, call_options{options_.until});
       const auto start = deadline::now();
       for (std::size_t i = 0; i < options_.calls; ++i) call();
       const std::chrono::duration<double, std::micro> spent = deadline::now() - start;
@@ -41,12 +41,12 @@ class cost_clock {
     const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
     std::nth_element(times.begin(), middle, times.end());
     double slowest = *middle;
-    all_reduce(on_, std::span{&slowest, 1}, maximum{}, call_options{options_.until});
+    all_reduce(team_, std::span{&slowest, 1}, maximum{}, call_options{options_.until});
     return slowest;
   }
 
  private:
-  team& on_;
+  team& team_;
   const measure_options& options_;
 };
 

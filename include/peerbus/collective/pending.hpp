@@ -6,9 +6,9 @@
 #include <type_traits>
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/element_work.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
-#include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/request.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -57,7 +57,7 @@ class [[nodiscard]] pending {
   /// Makes an empty handle.
   pending() noexcept = default;
   /// Does the first half of an operation. For the functions `start_...`.
-  pending(detail::operation begun, const request& given, const detail::kept_reducer& reduce = {});
+  pending(detail::operation begun, const request& given, const detail::kept_work& work = {});
   pending(const pending&) = delete;
   pending& operator=(const pending&) = delete;
   /// Takes the operation of `other`, which becomes empty.
@@ -93,7 +93,7 @@ class [[nodiscard]] pending {
 
   std::optional<detail::operation> begun_;
   request given_;
-  detail::kept_reducer reduce_;
+  detail::kept_work work_;
 };
 
 namespace detail {
@@ -108,7 +108,7 @@ concept lasting_range =
 /// A reduction that the first half of an operation can copy.
 template <class Op, class T>
 concept kept_reduction =
-    reduction<Op, T> && std::is_trivially_copyable_v<Op> && sizeof(Op) <= kept_reducer::most_bytes;
+    reduction<Op, T> && std::is_trivially_copyable_v<Op> && sizeof(Op) <= kept_work::most_bytes;
 
 }  // namespace detail
 

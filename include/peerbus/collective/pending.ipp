@@ -12,13 +12,13 @@
 namespace peerbus::collective {
 
 PEERBUS_INLINE pending::pending(detail::operation begun, const request& given,
-                                const detail::kept_reducer& reduce)
-    : begun_{std::move(begun)}, given_{given}, reduce_{reduce} {
-  begun_->start(given_, reduce_.get());
+                                const detail::kept_work& work)
+    : begun_{std::move(begun)}, given_{given}, work_{work} {
+  begun_->start(given_, work_.get());
 }
 
 PEERBUS_INLINE pending::pending(pending&& other) noexcept
-    : begun_{std::move(other.begun_)}, given_{other.given_}, reduce_{other.reduce_} {
+    : begun_{std::move(other.begun_)}, given_{other.given_}, work_{other.work_} {
   other.begun_.reset();
 }
 
@@ -27,7 +27,7 @@ PEERBUS_INLINE pending& pending::operator=(pending&& other) noexcept {
   abandon();
   if (other.begun_) begun_.emplace(std::move(*other.begun_));
   given_ = other.given_;
-  reduce_ = other.reduce_;
+  work_ = other.work_;
   other.begun_.reset();
   return *this;
 }
@@ -47,10 +47,10 @@ PEERBUS_INLINE void pending::finish(const call_options& options) {
   const call_options given{.until = options.until ? options.until : rounds.until(),
                            .as = options.as};
   // Lane 0 empties the handle only after all lanes have come, so that each has looked into it.
-  detail::by_lanes(rounds.on(), operation.view(), "finish", given, [&] {
+  detail::by_lanes(rounds.own_team(), operation.view(), "finish", given, [&] {
     detail::operation begun = std::move(*begun_);
     begun_.reset();
-    begun.finish(given_, reduce_.get(), given.until);
+    begun.finish(given_, work_.get(), given.until);
   });
 }
 

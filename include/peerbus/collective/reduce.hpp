@@ -3,6 +3,7 @@
 
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/carry_out.hpp>
+#include <peerbus/collective/detail/element_work.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/pending.hpp>
@@ -48,7 +49,7 @@ pending start_reduce(team& team, Input&& input, Output&& output, const Op& op, r
                      const call_options& options = {}) {
   request asked = detail::request_of(operation_kind::reduce, input, output);
   asked.root = root;
-  return detail::start(team, asked, detail::kept_reducer::of<detail::element_of<Input>>(op),
+  return detail::start(team, asked, detail::kept_work::reduction_of<detail::element_of<Input>>(op),
                        options);
 }
 

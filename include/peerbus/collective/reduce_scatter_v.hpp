@@ -3,6 +3,7 @@
 
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/carry_out.hpp>
+#include <peerbus/collective/detail/element_work.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/part_layout.hpp>
@@ -52,7 +53,7 @@ pending start_reduce_scatter_v(team& team, Input&& input, const part_layout& par
                                const Op& op, const call_options& options = {}) {
   request asked = detail::request_of(operation_kind::reduce_scatter_v, input, output);
   asked.parts = parts;
-  return detail::start(team, asked, detail::kept_reducer::of<detail::element_of<Input>>(op),
+  return detail::start(team, asked, detail::kept_work::reduction_of<detail::element_of<Input>>(op),
                        options);
 }
 

@@ -72,7 +72,7 @@ class batch {
 
   /// Returns whether the channels still wait for the second half of these messages.
   [[nodiscard]] bool is_pending() const noexcept {
-    return on_.is_pending_ && on_.calls_ == number_;
+    return channels_.is_pending_ && channels_.calls_ == number_;
   }
   [[nodiscard]] std::string object() const;
   [[nodiscard]] std::string object_to_overlap() const;
@@ -142,7 +142,7 @@ class batch {
   [[noreturn]] void throw_unmoved() const;
   [[nodiscard]] std::string title() const;
 
-  channels& on_;
+  channels& channels_;
   channel_memory& memory_;
   std::uint64_t number_;  // Of the call.
   std::span<const transfer> messages_;
@@ -161,7 +161,7 @@ void batch::report(const char* name, Work&& work) {
   for (const transfer& message : messages_) bytes += message.bytes().size();
   peerbus::detail::reported(
       listeners(),
-      {.what = {.operation = group_operation::batch_send_recv, .number = on_.calls_},
+      {.what = {.operation = group_operation::batch_send_recv, .number = channels_.calls_},
        .name = name,
        .bytes = bytes},
       [&](const operation_event&) { work(); });

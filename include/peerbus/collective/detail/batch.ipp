@@ -17,7 +17,7 @@ namespace peerbus::collective::detail {
 PEERBUS_INLINE void batch::begin() {
   static_cast<void>(to_self(true));
   left_ = static_cast<std::size_t>(std::ranges::count_if(
-      messages_, [&](const transfer& message) { return message.peer() != on_.rank(); }));
+      messages_, [&](const transfer& message) { return message.peer() != channels_.rank(); }));
   for (const rank_id peer : memory_.group().peers()) {
     find_next(memory_.out(peer), peer, true, 0);
     find_next(memory_.in(peer), peer, false, 0);
@@ -35,8 +35,8 @@ PEERBUS_INLINE bool batch::advance() {
 
 PEERBUS_INLINE void batch::complete() {
   const membership& members = *memory_.group().members();
-  activity_ =
-      members.begin_wait({.operation = group_operation::batch_send_recv, .number = on_.calls_});
+  activity_ = members.begin_wait(
+      {.operation = group_operation::batch_send_recv, .number = channels_.calls_});
   while (left_ != 0) {
     if (advance())
       idle_ = 0;
@@ -53,7 +53,7 @@ PEERBUS_INLINE void batch::start() {
     // No longer, because peers that keep up would keep this rank from returning.
     for (std::size_t pass = 0; pass < channel_map::generations && left_ != 0; ++pass) advance();
   });
-  on_.is_pending_ = true;
+  channels_.is_pending_ = true;
 }
 
 PEERBUS_INLINE void batch::finish(const std::optional<deadline>& until) {
@@ -61,9 +61,9 @@ PEERBUS_INLINE void batch::finish(const std::optional<deadline>& until) {
     throw error{errc::view_changed,
                 "finish: the channels went on without ranks since batch_send_recv was started, "
                 "which they have given up"};
-  on_.is_pending_ = false;
+  channels_.is_pending_ = false;
   try {
-    memory_.group().require_healthy("batch_send_recv", on_.view_);
+    memory_.group().require_healthy("batch_send_recv", channels_.view_);
   } catch (...) {
     take_back();
     throw;
@@ -85,9 +85,9 @@ PEERBUS_INLINE operation_event batch::event_of(const channel_end& end, rank_id p
 
 PEERBUS_ERROR_PATH void batch::abandon() noexcept {
   if (!is_pending()) return;
-  on_.is_pending_ = false;
+  channels_.is_pending_ = false;
   take_back();
-  if (memory_.group().view().number() != on_.view_) return;  // A later view gives them up.
+  if (memory_.group().view().number() != channels_.view_) return;  // A later view gives them up.
   try {
     memory_.group().poison(title() + " was started and never finished");
   } catch (...) {
@@ -148,7 +148,7 @@ PEERBUS_INLINE bool batch::push(rank_id peer) {
   if (!end.is_matched && memory_.value(peer, channel_signal::expected) > end.messages) {
     message_line line;
     std::memcpy(&line, memory_.own() + line_at, sizeof line);
-    match(end, {on_.rank(), peer, end.messages, header_of(end), line.header});
+    match(end, {channels_.rank(), peer, end.messages, header_of(end), line.header});
     end.is_read = *end.is_matched && line.is_read != 0;
     moved = true;
   }
@@ -183,13 +183,13 @@ PEERBUS_INLINE void batch::push_slice(rank_id peer, channel_end& end) {
       left.first(end.is_read ? 0 : std::min(left.size(), map.slot_bytes));
   const message_line line{.header = header_of(end), .bytes = slice.size()};
   if (!end.has_begun && may_read(peer, end)) {
-    memory_.store_word(peer, map.slot_at(on_.rank(), end.slices),
+    memory_.store_word(peer, map.slot_at(channels_.rank(), end.slices),
                        reinterpret_cast<std::uintptr_t>(left.data()));
     // Another core is to read what the caller may have streamed, and the release of the signal does
     // not order that.
     kernel::fence_streams();
   }
-  require(memory_.write(peer, map.slot_at(on_.rank(), end.slices),
+  require(memory_.write(peer, map.slot_at(channels_.rank(), end.slices),
                         map.staging_at() + map.slot_at(peer, end.slices),
                         end.has_begun ? nullptr : &line, slice));
   require(memory_.raise(peer, channel_signal::sent, ++end.slices));
@@ -205,7 +205,7 @@ PEERBUS_INLINE bool batch::pull(rank_id peer) {
     end.is_read = may_read(peer, end) && end.unreadable < most_unreadable;
     const channel_map& map = memory_.map();
     const message_line line{.header = header_of(end), .is_read = end.is_read ? 1U : 0U};
-    require(memory_.write(peer, map.line_at(on_.rank(), end.messages),
+    require(memory_.write(peer, map.line_at(channels_.rank(), end.messages),
                           map.staging_at() + map.line_at(peer, end.messages), &line, {}));
     require(memory_.raise(peer, channel_signal::expected, end.messages + 1));
     end.is_matched = true;  // Until the first slice says otherwise.
@@ -232,7 +232,7 @@ PEERBUS_INLINE void batch::pull_slice(rank_id peer, channel_end& end) {
   if (!end.has_begun) {
     message_line sent;
     std::memcpy(&sent, slot, sizeof sent);
-    match(end, {peer, on_.rank(), end.messages, sent.header, header_of(end)});
+    match(end, {peer, channels_.rank(), end.messages, sent.header, header_of(end)});
     end.has_begun = true;
     most = sent.bytes;
   } else if (end.is_unreadable && memory_.word(slot_at) == channel_map::unmapped(end.messages)) {

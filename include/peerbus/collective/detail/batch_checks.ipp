@@ -16,7 +16,7 @@ namespace peerbus::collective::detail {
 
 PEERBUS_INLINE batch::batch(channels& channels, std::span<const transfer> messages,
                             const call_options& options)
-    : on_{channels},
+    : channels_{channels},
       memory_{*channels.memory_},
       number_{channels.calls_ + 1},
       messages_{messages},
@@ -37,8 +37,9 @@ PEERBUS_INLINE batch::batch(channels& channels, std::span<const transfer> messag
 PEERBUS_INLINE std::string batch::object() const {
   using peerbus::detail::concat;
   for (const transfer& message : messages_) {
-    if (message.peer().index() >= on_.size())
-      return concat("a message with ", message.peer(), ", expected a rank below ", on_.size());
+    if (message.peer().index() >= channels_.size())
+      return concat("a message with ", message.peer(), ", expected a rank below ",
+                    channels_.size());
     if (const group_view& view = memory_.group().view(); !view.contains(message.peer()))
       return concat("a message with ", message.peer(), ", which is not in view ", view.number());
     if (message.bytes().data() == nullptr && !message.bytes().empty())
@@ -63,7 +64,7 @@ PEERBUS_INLINE std::string batch::object_to_overlap() const {
 PEERBUS_INLINE std::string batch::to_self(bool copies) const {
   const auto next = [this](std::size_t place, bool sends) {
     while (place < messages_.size() &&
-           (messages_[place].peer() != on_.rank() || messages_[place].sends() != sends))
+           (messages_[place].peer() != channels_.rank() || messages_[place].sends() != sends))
       ++place;
     return place;
   };

@@ -16,7 +16,7 @@ namespace peerbus::collective::detail {
 PEERBUS_INLINE bool batch::may_read(rank_id peer, const channel_end& end) const noexcept {
   // The sender of a shorter message does not wait until it is received, only until it is expected.
   const std::size_t bytes = messages_[end.transfer].bytes().size();
-  return memory_.is_near(peer) && bytes >= on_.options_.private_bytes &&
+  return memory_.is_near(peer) && bytes >= channels_.options_.private_bytes &&
          bytes > channel_map::generations * memory_.map().slot_bytes;
 }
 
@@ -35,22 +35,22 @@ PEERBUS_INLINE void batch::read_rest(rank_id peer, channel_end& end, std::size_t
   // Memory that cannot be read may be that of this message alone, as that of some devices.
   end.is_unreadable = true;
   end.unreadable += code == errc::out_of_range ? 1 : most_unreadable;
-  memory_.store_word(peer, memory_.map().line_at(on_.rank(), end.messages), end.messages + 1);
+  memory_.store_word(peer, memory_.map().line_at(channels_.rank(), end.messages), end.messages + 1);
 }
 
 PEERBUS_ERROR_PATH void batch::refuse_unmapped(rank_id peer, channel_end& end) {
   if (peerbus::detail::is_mapped(messages_[end.transfer].input().subspan(end.done))) return;
   // The slot is free, because the receiver has taken all slices, and is its next one to look at.
-  memory_.store_word(peer, memory_.map().slot_at(on_.rank(), end.slices),
+  memory_.store_word(peer, memory_.map().slot_at(channels_.rank(), end.slices),
                      channel_map::unmapped(end.messages));
-  leave_unmoved(end, {on_.rank(), peer, end.messages, header_of(end), header_of(end),
+  leave_unmoved(end, {channels_.rank(), peer, end.messages, header_of(end), header_of(end),
                       errc::invalid_argument});
   require(memory_.raise(peer, channel_signal::sent, ++end.slices));
 }
 
 PEERBUS_ERROR_PATH void batch::note_unmapped(rank_id peer, channel_end& end) noexcept {
-  leave_unmoved(end,
-                {peer, on_.rank(), end.messages, header_of(end), header_of(end), errc::refused});
+  leave_unmoved(
+      end, {peer, channels_.rank(), end.messages, header_of(end), header_of(end), errc::refused});
   --end.unreadable;  // Memory that is not there is no reason to read no other.
 }
 
@@ -59,7 +59,7 @@ PEERBUS_ERROR_PATH void batch::take_back() noexcept {
     const channel_end& end = memory_.out(peer);
     if (has_message(end) && end.has_begun && end.done < messages_[end.transfer].bytes().size() &&
         (!end.is_matched || end.is_read) && may_read(peer, end))
-      memory_.store_word(peer, memory_.map().slot_at(on_.rank(), end.slices - 1), 0);
+      memory_.store_word(peer, memory_.map().slot_at(channels_.rank(), end.slices - 1), 0);
   }
   // order: seq_cst, before whatever the caller does to its messages next; pairs with the fence in
   // `read_rest`, which follows the read.

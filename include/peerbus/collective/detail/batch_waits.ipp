@@ -55,7 +55,7 @@ PEERBUS_INLINE void batch::wait() {
 }
 
 PEERBUS_ERROR_PATH std::string batch::title() const {
-  return peerbus::detail::concat("batch_send_recv (call ", on_.calls_, " of the channels)");
+  return peerbus::detail::concat("batch_send_recv (call ", channels_.calls_, " of the channels)");
 }
 
 PEERBUS_ERROR_PATH void batch::fail(errc code) {

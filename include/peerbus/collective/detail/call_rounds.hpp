@@ -75,7 +75,7 @@ class call_rounds {
 
   ///@{
   /// Returns the team; the name, the caller's deadline, if any, and the root of the operation.
-  [[nodiscard]] team& on() const noexcept { return on_; }
+  [[nodiscard]] team& own_team() const noexcept { return team_; }
   [[nodiscard]] const short_text<16>& operation() const noexcept {
     return check_.header().operation;
   }
@@ -90,7 +90,7 @@ class call_rounds {
   [[nodiscard]] std::span<const rank_id> peers() const noexcept { return pages_.group().peers(); }
   ///@}
   /// Returns the shape of the team, on which its algorithms depend.
-  [[nodiscard]] const team_shape& shape() const noexcept { return on_.shape_; }
+  [[nodiscard]] const team_shape& shape() const noexcept { return team_.shape_; }
   ///@{
   /// Returns the size of a page, and of the largest slice for a peer in a page of `parts` slices,
   /// in bytes.
@@ -136,7 +136,7 @@ class call_rounds {
   /// row of all ranks.
   void choose_way(std::size_t bytes) noexcept;
   /// Returns the lanes that carry out operations of the team.
-  [[nodiscard]] peerbus::detail::lane_pool& pool() const noexcept { return on_.pool_; }
+  [[nodiscard]] peerbus::detail::lane_pool& pool() const noexcept { return team_.pool_; }
   /// Copies `bytes` bytes. If there are several lanes and enough bytes, all lanes share the copy.
   void copy(std::byte* target, const std::byte* source, std::size_t bytes) const noexcept;
   /// Copies `bytes` bytes from `source`, which `slice` returned for `peer`, by all lanes.
@@ -146,7 +146,7 @@ class call_rounds {
   void offer(std::size_t page_at, std::size_t input_at, std::size_t bytes) noexcept;
   /// Returns the payload of the next round's page. Writable from `await` to `put`.
   [[nodiscard]] std::byte* page() noexcept {
-    return pages_.page(on_.round_ + 1) + team_map::header_bytes;
+    return pages_.page(team_.round_ + 1) + team_map::header_bytes;
   }
   /// Publishes the page. `to_peer` returns the range that a peer reads. Sleeping peers are woken
   /// only by the signal, which `await` raises. Do no long work between the two.
@@ -187,12 +187,12 @@ class call_rounds {
                   peerbus::detail::function_ref<bool(rank_id)> is_told);
   /// Returns this rank's page of the round in steps.
   [[nodiscard]] std::byte* step_page() noexcept {
-    return pages_.page(on_.round_) + team_map::header_bytes;
+    return pages_.page(team_.round_) + team_map::header_bytes;
   }
   /// Returns the bytes that `peer` has sent to slot `slot`, from byte `page_at` of its page on.
   [[nodiscard]] const std::byte* step_payload(rank_id peer, std::size_t slot,
                                               std::size_t page_at) const noexcept {
-    return pages_.step_payload(on_.round_, peer, slot, page_at);
+    return pages_.step_payload(team_.round_, peer, slot, page_at);
   }
   /// Returns the groups of near ranks.
   [[nodiscard]] const near_groups& groups() const noexcept { return pages_.groups(); }
@@ -206,7 +206,7 @@ class call_rounds {
   /// Returns the bytes that `rank` published for this rank in the latest round. They begin at byte
   /// `page_at` of its page. Readable until the next `put` of this rank.
   [[nodiscard]] const std::byte* payload(rank_id rank, std::size_t page_at) const noexcept {
-    return pages_.payload(on_.round_, rank, page_at);
+    return pages_.payload(team_.round_, rank, page_at);
   }
   /// Returns the bytes that `peer` offered in the latest round, from byte `input_at` of its input
   /// on, which is byte `page_at` of its page. Readable until the next `put` of this rank.
@@ -243,7 +243,7 @@ class call_rounds {
   [[noreturn]] void throw_lanes(lane as);
   /// Returns whether the team still waits for the second half of this call, its latest one.
   [[nodiscard]] bool is_pending() const noexcept {
-    return on_.pending_ && on_.calls_ == check_.number();
+    return team_.pending_ && team_.calls_ == check_.number();
   }
   [[noreturn]] static void throw_given_up(std::string_view operation);
   /// Records the places of peers' operands in the window, from their notices.
@@ -253,7 +253,7 @@ class call_rounds {
   /// Throws: as `await`; `error` refused on all ranks if an operand is not mapped.
   bool finish_reads();
 
-  team& on_;
+  team& team_;
   page_exchange& pages_;
   std::optional<deadline> until_;  // Empty: from the first long wait on; a clock takes 20 ns.
   call_check check_;

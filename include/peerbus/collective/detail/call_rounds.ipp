@@ -18,7 +18,7 @@ namespace peerbus::collective::detail {
 
 PEERBUS_INLINE call_rounds::call_rounds(team& team, const call_header& header, const request& given,
                                         const call_options& options, std::string objection)
-    : on_{team},
+    : team_{team},
       pages_{*team.pages_},
       until_{options.until},
       check_{pages_, header, team.calls_ + 1, team.round_ + 1},
@@ -43,30 +43,30 @@ PEERBUS_INLINE call_rounds::call_rounds(team& team, const call_header& header, c
   if (options.as.count != team.pool_.lanes()) throw_lanes(options.as);
   is_private_ = offers_;  // A variable form chooses when it knows the sizes.
   if (offers_ && !kind_.varies) choose_way(header.count * header.element.bytes);
-  ++on_.calls_;
+  ++team_.calls_;
   if (objection.empty() && input_in_.window != nullptr && input_in_.bus != team.windows_from_)
     objection = "an input in a window of another communicator than that of the team";
-  on_.objection_ = std::move(objection);
+  team_.objection_ = std::move(objection);
 }
 
 PEERBUS_INLINE void call_rounds::end_first_half() {
   if (!is_in_steps_) signal();
-  on_.pending_ = check_.header().operation;
+  team_.pending_ = check_.header().operation;
 }
 
 PEERBUS_INLINE void call_rounds::resume(const std::optional<deadline>& until) {
   const auto name = check_.header().operation.view();
   if (!is_pending()) throw_given_up(name);
-  on_.pending_.reset();
-  pages_.communicator().require_healthy(name, on_.view_);
+  team_.pending_.reset();
+  pages_.communicator().require_healthy(name, team_.view_);
   half_ = half::second;
   if (until) until_ = until;
 }
 
 PEERBUS_ERROR_PATH void call_rounds::abandon() noexcept {
   if (!is_pending()) return;
-  on_.pending_.reset();
-  if (pages_.communicator().view().number() != on_.view_) return;  // A later view gives it up.
+  team_.pending_.reset();
+  if (pages_.communicator().view().number() != team_.view_) return;  // A later view gives it up.
   try {
     pages_.communicator().poison(check_.title() + " was started and never finished");
   } catch (...) {
@@ -97,13 +97,13 @@ PEERBUS_INLINE void call_rounds::copy(std::byte* target, const std::byte* source
 
 PEERBUS_INLINE void call_rounds::read(std::byte* target, rank_id peer, const std::byte* source,
                                       std::size_t bytes) noexcept {
-  if (is_private_) return on_.private_.read(pool(), target, peer, source, bytes);
+  if (is_private_) return team_.private_.read(pool(), target, peer, source, bytes);
   copy(target, source, bytes);
 }
 
 PEERBUS_INLINE void call_rounds::choose_way(std::size_t bytes) noexcept {
   if (!is_private_) return;
-  way_ = on_.private_.choose(what_, bytes);
+  way_ = team_.private_.choose(what_, bytes);
   is_private_ = way_.way == 1;
   check_.say_way(way_.way);
   // Another core is to read what the caller may have streamed, and the release of a notice does not
@@ -113,14 +113,14 @@ PEERBUS_INLINE void call_rounds::choose_way(std::size_t bytes) noexcept {
 
 PEERBUS_INLINE bool call_rounds::finish_reads() {
   if (!is_private_) return false;  // The offers were not accepted.
-  on_.private_.tell(on_.round_ + 1);
+  team_.private_.tell(team_.round_ + 1);
   try {
     meet([](rank_id) noexcept { return byte_range{}; });
   } catch (...) {
-    on_.private_.give_up(on_.round_);
+    team_.private_.give_up(team_.round_);
     throw;
   }
-  const auto failure = on_.private_.find_failure(on_.round_);
+  const auto failure = team_.private_.find_failure(team_.round_);
   is_private_ = failure == private_reads::none;
   if (!is_private_) way_ = {};
   if ((failure & private_reads::not_there) != 0) {
@@ -132,54 +132,55 @@ PEERBUS_INLINE bool call_rounds::finish_reads() {
 }
 
 PEERBUS_INLINE void call_rounds::confirm(errc code, std::string_view objection) {
-  check_.compare_again_in(on_.round_ + 1);
+  check_.compare_again_in(team_.round_ + 1);
   if (objection.empty()) return;
   put_refusal(code, objection);
   signal();
   await_peers();
-  check_.throw_if_refused(on_.round_);
+  check_.throw_if_refused(team_.round_);
 }
 
 PEERBUS_INLINE void call_rounds::put(page_range to_peer) {
-  const std::uint64_t round = ++on_.round_;
+  const std::uint64_t round = ++team_.round_;
   const bool is_first = check_.is_first(round);
   if (is_first) {
     check_.write(round);
-    on_.times_.tell(round, way_.is_timed && half_ != half::first);
+    team_.times_.tell(round, way_.is_timed && half_ != half::first);
   }
   is_in_steps_ = false;
   is_signalled_ = false;
   if (const errc code = pages_.publish(round, is_first, to_peer); code != errc::ok)
-    check_.fail(code, on_.round_);
+    check_.fail(code, team_.round_);
 }
 
 PEERBUS_INLINE void call_rounds::signal() {
   is_signalled_ = true;
-  if (const errc code = pages_.signal(on_.round_); code != errc::ok) check_.fail(code, on_.round_);
+  if (const errc code = pages_.signal(team_.round_); code != errc::ok)
+    check_.fail(code, team_.round_);
 }
 
 PEERBUS_INLINE void call_rounds::await() {
   bool all_are_here = false;
   if (!is_signalled_) {
-    all_are_here = pages_.poll(on_.round_);
+    all_are_here = pages_.poll(team_.round_);
     signal();
   }
   if (!all_are_here) {
     await_peers();
-  } else if (check_.is_first(on_.round_)) {  // Once for each call.
+  } else if (check_.is_first(team_.round_)) {  // Once for each call.
     check_.begin_wait(what_);
-    check_.end_wait(on_.round_);
+    check_.end_wait(team_.round_);
   }
   begin_reading();
 }
 
 PEERBUS_INLINE void call_rounds::begin_reading() {
-  if (!check_.is_first(on_.round_)) return;
-  if (!on_.objection_.empty()) throw_objection();
-  check_.compare(on_.round_);
+  if (!check_.is_first(team_.round_)) return;
+  if (!team_.objection_.empty()) throw_objection();
+  check_.compare(team_.round_);
   if (is_in_window()) find_operands();
-  on_.times_.take(on_.round_, way_);
-  if (offers_ && !on_.private_.take_offers(on_.round_, kind_)) {
+  team_.times_.take(team_.round_, way_);
+  if (offers_ && !team_.private_.take_offers(team_.round_, kind_)) {
     is_private_ = false;
     way_ = {};
   }
@@ -189,7 +190,7 @@ PEERBUS_INLINE void call_rounds::find_operands() noexcept {
   for (const rank_id rank : pages_.group().ranks())
     pages_.operands()[rank.index()] =
         input_in_.part_of(input_in_.window, pages_.in_communicator(rank)) +
-        pages_.notice(on_.round_, rank).offset;
+        pages_.notice(team_.round_, rank).offset;
 }
 
 PEERBUS_INLINE void call_rounds::await_peers() {
@@ -198,11 +199,11 @@ PEERBUS_INLINE void call_rounds::await_peers() {
   const bool is_heard = pages_.group().members()->listeners().any();
   std::optional<rank_id> last;
   for (const rank_id peer : peers()) {
-    if (is_heard && pages_.latest(peer) < on_.round_) last = peer;
-    if (const errc code = pages_.await(on_.round_, peer, *until_); code != errc::ok)
-      check_.fail(code, on_.round_);
+    if (is_heard && pages_.latest(peer) < team_.round_) last = peer;
+    if (const errc code = pages_.await(team_.round_, peer, *until_); code != errc::ok)
+      check_.fail(code, team_.round_);
   }
-  check_.end_wait(on_.round_, last);
+  check_.end_wait(team_.round_, last);
 }
 
 PEERBUS_ERROR_PATH void call_rounds::put_refusal(errc code, std::string_view objection) {
@@ -215,7 +216,7 @@ PEERBUS_ERROR_PATH void call_rounds::put_refusal(errc code, std::string_view obj
 
 PEERBUS_ERROR_PATH void call_rounds::throw_objection() {
   throw error{errc::invalid_argument,
-              peerbus::detail::concat(check_.title(), " was given ", on_.objection_)};
+              peerbus::detail::concat(check_.title(), " was given ", team_.objection_)};
 }
 
 PEERBUS_ERROR_PATH void call_rounds::throw_given_up(std::string_view operation) {

@@ -37,8 +37,8 @@ void call_rounds::in_slices(std::size_t total, std::size_t step, Give&& give, Ta
     done += bytes;
   } while (done < total);
   if (is_in_window()) meet([](rank_id) noexcept { return byte_range{}; });
-  if (is_unreadable_) on_.private_.note_unreadable();  // A call that is refused has not got here.
-  on_.times_.leave(way_);
+  if (is_unreadable_) team_.private_.note_unreadable();  // A call that is refused has not got here.
+  team_.times_.leave(way_);
 }
 
 template <class Work>
@@ -52,7 +52,7 @@ void call_rounds::report(const char* name, const request& given, Work&& work) {
        .bytes = given.input.empty() ? given.output.size() : given.input.size()},
       [&](operation_event& event) {
         work();
-        event.epoch = on_.round_;
+        event.epoch = team_.round_;
       });
 }
 
@@ -67,10 +67,10 @@ template <class Give>
 bool call_rounds::begin_round(Give&& give) {
   if (half_ == half::second)
     half_ = half::only;  // The page is published.
-  else if (on_.objection_.empty())
+  else if (team_.objection_.empty())
     give();
   else
-    put_refusal(errc::invalid_argument, on_.objection_);
+    put_refusal(errc::invalid_argument, team_.objection_);
   if (half_ != half::first) return true;
   end_first_half();
   return false;

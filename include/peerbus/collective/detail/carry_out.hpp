@@ -2,6 +2,7 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/element_work.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/pending.hpp>
@@ -30,11 +31,10 @@ inline void carry_out(team& team, const request& asked, const call_options& opti
 
 /// Does the first half of an operation without a residual.
 /// Throws: as `begin` and `operation::start`.
-pending start(team& team, const request& asked, const kept_reducer& reduce,
-              const call_options& options);
+pending start(team& team, const request& asked, const kept_work& work, const call_options& options);
 /// Does the first half of an operation that reduces nothing.
 inline pending start(team& team, const request& asked, const call_options& options) {
-  return start(team, asked, kept_reducer{}, options);
+  return start(team, asked, kept_work{}, options);
 }
 /// Does the first half of an operation with a residual. `sum` must refer to an object that outlives
 /// the operation.

@@ -12,6 +12,7 @@
 #include <peerbus/collective/detail/carry_out.hpp>
 #include <peerbus/collective/detail/divided.hpp>
 #include <peerbus/collective/detail/doubling.hpp>
+#include <peerbus/collective/detail/element_work.hpp>
 #include <peerbus/collective/detail/full_mesh.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/part_exchange.hpp>
@@ -83,7 +84,7 @@ PEERBUS_INLINE bool sizes_fit(const pattern& kind, const request& asked, std::si
   return !kind.reduces || !takes || output == input;
 }
 
-/// Says why they do not.
+/// Describes why the sizes of operands do not fit together. They must not fit.
 PEERBUS_ERROR_PATH std::string object_to_sizes(const pattern& kind, const request& asked,
                                                std::size_t ranks) {
   const std::size_t input = asked.input_count();
@@ -95,7 +96,7 @@ PEERBUS_ERROR_PATH std::string object_to_sizes(const pattern& kind, const reques
                          : wrong_size("output", output, ranks, input);
 }
 
-/// Says what is wrong with a request, and fills the tables of a variable form.
+/// Returns the objection to a request, or an empty string. Fills the tables of a variable form.
 PEERBUS_INLINE std::string object_to_request(team& team, const request& asked) {
   const pattern& kind = pattern_of(asked.what);
   if (kind.reduces) {
@@ -178,15 +179,15 @@ PEERBUS_INLINE operation begin(team& team, const request& asked, const reducer& 
 PEERBUS_INLINE void carry_out(team& team, const request& asked, const reducer& reduce,
                               const call_options& options) {
   by_lanes(team, pattern_of(asked.what).name, options, [&] {
-    if (!asked.residual) return begin(team, asked, reduce, options).run(asked, reduce);
+    if (!asked.residual) return begin(team, asked, reduce, options).run(asked, {reduce});
     const sum_with_residual fused{team, reduce, asked};
-    begin(team, asked, fused.reduce(), options).run(asked, fused.reduce());
+    begin(team, asked, fused.reduce(), options).run(asked, {fused.reduce()});
   });
 }
 
-PEERBUS_INLINE pending start(team& team, const request& asked, const kept_reducer& reduce,
+PEERBUS_INLINE pending start(team& team, const request& asked, const kept_work& work,
                              const call_options& options) {
-  return {begin(team, asked, reduce.get(), options), asked, reduce};
+  return {begin(team, asked, work.get().reduce, options), asked, work};
 }
 
 PEERBUS_INLINE pending start_add(team& team, const request& asked, const reducer& sum,

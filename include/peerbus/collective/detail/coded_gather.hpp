@@ -71,7 +71,7 @@ std::string object_to_coded(const team& team, const coded_shape& shape,
 
 /// Begins `all_gather_coded` for any codec and output. `carry_out` must call `gather_coded_slices`.
 operation all_gather_coded_bytes(team& team, const coded_shape& shape, const coded_operands& given,
-                                 const call_options& options, operation::body* carry_out);
+                                 const call_options& options, operation::coded_body* carry_out);
 
 /// Does the rounds of an `all_gather_coded`.
 /// Throws: as `call_rounds::await`.

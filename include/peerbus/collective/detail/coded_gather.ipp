@@ -61,13 +61,9 @@ PEERBUS_INLINE std::string object_to_coded(const team& team, const coded_shape& 
 PEERBUS_INLINE operation all_gather_coded_bytes(team& team, const coded_shape& shape,
                                                 const coded_operands& given,
                                                 const call_options& options,
-                                                operation::body* carry_out) {
-  return {team,
-          call_header::coded(shape.codec, shape.hidden, shape.tokens),
-          {},
-          options,
-          object_to_coded(team, shape, given),
-          carry_out};
+                                                operation::coded_body* carry_out) {
+  return {team, call_header::coded(shape.codec, shape.hidden, shape.tokens), options,
+          object_to_coded(team, shape, given), carry_out};
 }
 
 PEERBUS_INLINE void gather_coded_slices(call_rounds& gather, const coded_shape& shape,

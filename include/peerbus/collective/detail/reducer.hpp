@@ -8,7 +8,6 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <type_traits>
 
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/reduction.hpp>
@@ -45,9 +44,6 @@ class reducer {
     made.callable_ = copy;
     return made;
   }
-
-  /// Returns the callable, whose type is the one with which the reduction was made.
-  [[nodiscard]] const void* callable() const noexcept { return callable_; }
 
   /// Returns the name of the reduction.
   [[nodiscard]] const short_text<8>& name() const noexcept { return name_; }
@@ -119,35 +115,6 @@ class reducer {
   function* combine_ = nullptr;
   const void* callable_ = nullptr;
   short_text<8> name_;
-};
-
-/// A reduction with a copy of its callable, for operations that outlast the call that began them.
-class kept_reducer {
- public:
-  /// The size of the largest callable, in bytes.
-  static constexpr std::size_t most_bytes = 64;
-
-  /// Makes an empty reduction, for operations that reduce nothing.
-  kept_reducer() noexcept = default;
-  /// Copies `callable`, the callable of `reduce`.
-  template <class Callable>
-  kept_reducer(const reducer& reduce, const Callable& callable) noexcept : reduce_{reduce} {
-    static_assert(std::is_trivially_copyable_v<Callable> && sizeof(Callable) <= most_bytes &&
-                  alignof(Callable) <= alignof(std::max_align_t));
-    std::memcpy(callable_.data(), std::addressof(callable), sizeof callable);
-  }
-  /// Returns the reduction of `T` by a copy of `op`.
-  template <class T, reduction<T> Op>
-  [[nodiscard]] static kept_reducer of(const Op& op) noexcept {
-    return {reducer::of<T>(op), op};
-  }
-
-  /// Returns the reduction, which refers to this object.
-  [[nodiscard]] reducer get() const noexcept { return reduce_.by(callable_.data()); }
-
- private:
-  reducer reduce_;
-  alignas(std::max_align_t) std::array<std::byte, most_bytes> callable_{};
 };
 
 }  // namespace peerbus::collective::detail
