@@ -216,7 +216,7 @@ const charts = (() => {
   function sweep(section, operation, tip) {
     const {axis, points} = section;
     const title = `${operation === "dispatch" ? "Dispatch" : "Combine"}, ${section.about}`;
-    const cores = axis === "ranks" ? d3.max(points, ({machine}) => machine.usable_cores) : undefined;
+    const cores = axis === "ranks" ? d3.max(points, ({machine}) => machine?.usable_cores) : undefined;
     return over(title, lines_of(section, operation), axis, tip, cores);
   }
 
@@ -515,7 +515,7 @@ const charts = (() => {
 
   /** Returns the pictures of what `results.read` returned, by name. `tip`: show figures under the pointer. */
   function draw(view, tip = false) {
-    if (view.kind === "report")
+    if (view.sections)
       return new Map(
         view.sections.flatMap((section) =>
           ["dispatch", "combine"].map((operation) => [

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 #
-# Checks a page that `ep_bench --report` or `coll_bench --report` wrote: that it is one file, that its JSON has the results
+# Checks a page that `ep_bench --report`, `coll_bench --report` or `ep_predict --report` wrote: that it is one file, that its JSON has the results
 # of every configuration, and, if CHROMIUM is the path of a browser, that it draws them, as PICTURES pictures.
 #   cmake -DPAGE=FILE -DPICTURES=COUNT [-DCHROMIUM=PROGRAM] -P check.cmake
 
@@ -40,6 +40,9 @@ foreach(index RANGE ${last})
       set(time in_place)
     endif()
     string(JSON median GET "${data}" rows ${index} ${time} time_us p50)
+  elseif(program STREQUAL "ep_predict")
+    set(passed TRUE)
+    string(JSON median GET "${data}" results ${index} dispatch_us p50)
   else()
     string(JSON passed GET "${data}" results ${index} check passed)
     string(JSON median GET "${data}" results ${index} dispatch_us p50)
@@ -79,7 +82,11 @@ if(NOT status EQUAL 0 OR to EQUAL -1)
   message(FATAL_ERROR "${CHROMIUM} ended with ${status}: ${complaints}")
 endif()
 string(SUBSTRING "${drawn}" 0 ${to} drawn)
-string(FIND "${drawn}" "processor" machine)
+if(program STREQUAL "ep_predict")
+  string(FIND "${drawn}" "platform" machine)
+else()
+  string(FIND "${drawn}" "processor" machine)
+endif()
 string(FIND "${drawn}" "<svg " picture)
 if(machine EQUAL -1 OR machine GREATER picture)
   message(FATAL_ERROR "The page does not begin with the machine: ${drawn}")
@@ -92,6 +99,8 @@ list(LENGTH pictures pictures)
 list(LENGTH dots dots)
 if(list STREQUAL "rows")
   math(EXPR least "2 * (${results} - 1)")
+elseif(program STREQUAL "ep_predict") # Without a limit.
+  math(EXPR least "${PICTURES} * ${results}")
 else()
   math(EXPR least "4 * ${results}")
 endif()

@@ -118,15 +118,39 @@ const results = (() => {
     };
   }
 
+  /** The predictions of ep_predict over ranks and over tokens, a line for each number of the other. */
+  function prediction(data) {
+    const by = (axis) => d3.groups(data.results, ({config}) => config[axis]);
+    const section = (axis, other, name) => {
+      const lines = by(other).map(([size, list]) => [
+        `${size} ${name}`,
+        list.sort((a, b) => a.config[axis] - b.config[axis]),
+      ]);
+      return {
+        axis,
+        title: `Over ${axis}`,
+        about: lines.length > 1 ? `over ${axis}` : lines[0][0],
+        points: data.results,
+        layouts: lines,
+        others: [],
+      };
+    };
+    const sections = [section("ranks", "tokens", "tokens a rank"), section("tokens", "ranks", "ranks")];
+    // A line of one point says nothing that the other picture does not say.
+    const drawn = sections.filter(({axis}) => by(axis).length > 1);
+    return {kind: "prediction", ...data, sections: drawn.length ? drawn : [sections[0]]};
+  }
+
   /**
    * Returns {kind, ...} of what a program wrote: "report" (ep_bench --report), "ablation"
-   * (ep_bench --ablation), "collectives" (coll_bench), "ratios" (compare.sh), "times" (one run of any
+   * (ep_bench --ablation), "collectives" (coll_bench), "prediction" (ep_predict), "ratios" (compare.sh), "times" (one run of any
    * program), "latency" (a list of such runs), or "over_steps" (a list of runs of ep_bench --balance).
    */
   function read(data) {
     if (Array.isArray(data) && data.every((row) => row.what && row.ratio)) return {kind: "ratios", rows: data};
     if (Array.isArray(data) && data.every((run) => run.over_steps)) return {kind: "over_steps", runs: data};
     if (Array.isArray(data)) return sweep_of_runs(timed(data));
+    if (data.program === "ep_predict") return prediction(data);
     if (data.results)
       return {kind: "report", ...data, sections: ["tokens", "ranks"].map((axis) => section(data, axis))};
     if (data.steps) return {kind: "ablation", ...data};

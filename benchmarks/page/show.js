@@ -430,6 +430,72 @@
       ];
     },
 
+    prediction(view) {
+      const columns = ["median", "p10", "p90", "p99", "slowest"];
+      const cells = ({p10, p50, p90, p99, slowest}) => [element("b", {}, time(p50)), ...[p10, p90, p99, slowest].map(time)];
+      const percent = (share) => `${Math.round(share * 100)} %`;
+      const size = ({config}) => `${count(config.ranks)} ranks, ${count(config.tokens)} tokens`;
+      const bounded = view.results.filter(({bounds}) => bounds);
+      return [
+        element("p", {class: "faint"}, `${payload(view.config)}; peerbus ${view.peerbus}, ${view.time}`),
+        words([
+          ["platform", view.platform],
+          ["engine", view.engine],
+          ["relay", view.config.relay],
+          ["sources", view.sources.map((source) => element("div", {}, source))],
+        ]),
+        element(
+          "p",
+          {},
+          "Simulated times, measured on no machine. Lines: medians over ranks and " +
+            `${view.config.rounds} rounds; the band reaches from p10 to p90. Slowest: the median over rounds of the slowest rank.`,
+        ),
+        view.sections.map((section) => [
+          heading(section.title),
+          element(
+            "div",
+            {class: "charts"},
+            ["dispatch", "combine"].map((operation) => view.pictures.get(`${operation}_over_${section.axis}`)),
+          ),
+        ]),
+        table(
+          [
+            ["", "", ...["dispatch, µs", "combine, µs"].map((text) => ({text, columns: columns.length})), {text: "a rank", columns: 3}],
+            ["ranks", "tokens", ...columns, ...columns, "bytes", "messages", "window, MiB"],
+          ],
+          view.results.map((result) => [
+            count(result.config.ranks),
+            count(result.config.tokens),
+            ...cells(result.dispatch_us),
+            ...cells(result.combine_us),
+            count(result.bytes),
+            count(result.messages),
+            (result.window_bytes / 2 ** 20).toFixed(1),
+          ]),
+        ),
+        bounded.length
+          ? [
+              heading("What goes when a cost is zero"),
+              table(
+                [["dispatch, combine", ...bounded[0].bounds.map(({cost}) => cost)]],
+                bounded.map((result) => [
+                  size(result),
+                  ...result.bounds.map(({dispatch, combine}) => `${percent(dispatch)}, ${percent(combine)}`),
+                ]),
+                "named",
+              ),
+            ]
+          : [],
+        view.results
+          .filter(({advice}) => advice)
+          .map((result) => [
+            heading(`Advice: ${size(result)}`),
+            element("ul", {}, result.advice.map((line) => element("li", {}, line))),
+          ]),
+        element("p", {}, "Made by ", element("code", {}, quoted(view.command))),
+      ];
+    },
+
     ratios(view) {
       return [
         element("div", {class: "charts"}, [...view.pictures.values()]),
@@ -457,6 +523,7 @@
     times: "one run",
     over_steps: "experts where the load is",
     collectives: "collective operations",
+    prediction: "predicted dispatch and combine",
     ratios: "beside other programs",
   };
 

@@ -147,10 +147,30 @@ std::string advise_tokens(const load& best, const platform_file& given, const pr
       enough, best.tokens);
 }
 
+/// Says how much of the exchange of `best` is hidden if it is two batches in flight, of half as
+/// many tokens.
+std::string advise_in_flight(const load& best, const platform_file& given,
+                             const prediction& fastest, double experts_us) {
+  if (best.tokens < 2) return "in flight: no, 1 token makes no two batches";
+  if (experts_us == 0) experts_us = time_of(fastest);
+  load halves = best;
+  halves.tokens = best.tokens / 2;
+  halves.in_flight = 2;
+  load whole = best;
+  whole.tokens = 2 * halves.tokens;
+  const double alone = layer_us_of(whole, experts_us, given.own, given.platform);
+  const double both = layer_us_of(halves, experts_us / 2, given.own, given.platform);
+  return line(
+      "in flight: %s, a layer of two batches of %zu tokens takes %.1f us, of one of %zu tokens "
+      "%.1f us, with %.1f us of experts; %.0f %% of the exchange is hidden",
+      both < alone ? "yes" : "no", halves.tokens, both, whole.tokens, alone, experts_us,
+      std::max(0.0, (alone - both) / (alone - experts_us)) * 100);
+}
+
 }  // namespace
 
 std::vector<std::string> advice_for(const load& batch, const platform_file& given,
-                                    const prediction& all) {
+                                    const prediction& all, double experts_us) {
   load best = batch;
   prediction fastest = all;
   for (const std::string& layout : layouts()) {
@@ -165,7 +185,8 @@ std::vector<std::string> advice_for(const load& batch, const platform_file& give
   return {line("fastest layout: %s, %.1f + %.1f us, a window of %.1f MiB for each rank",
                best.layout.c_str(), fastest.dispatch.median, fastest.combine.median,
                mib(fastest.window_bytes)),
-          advise_levels(best, given), advise_tokens(best, given, fastest)};
+          advise_levels(best, given), advise_tokens(best, given, fastest),
+          advise_in_flight(best, given, fastest, experts_us)};
 }
 
 }  // namespace ep_predict

@@ -34,10 +34,13 @@ struct leaving_rows {
 [[nodiscard]] leaving_rows rows_that_leave(const load& batch, std::size_t group);
 
 /// Returns lines of advice: the fastest layout and its memory, whether two levels would be faster,
-/// and how few tokens a rank needs for nearly as many a second.
-/// Cost: a simulation for each other layout, one of two levels, and some of fewer tokens.
+/// how few tokens a rank needs for nearly as many a second, and how much of the exchange two
+/// batches in flight hide. `experts_us`: the time that experts compute for a batch; 0: as long as
+/// its dispatch and combine.
+/// Cost: a simulation for each other layout, two of two levels, two of layers, and some of fewer
+/// tokens.
 /// Throws: as `predict`.
 [[nodiscard]] std::vector<std::string> advice_for(const load& batch, const platform_file& given,
-                                                  const prediction& all);
+                                                  const prediction& all, double experts_us);
 
 }  // namespace ep_predict

@@ -84,6 +84,7 @@ peerbus::moe::exchange_config config_of(const load& batch) {
           .hidden = batch.hidden,
           .top_k = batch.top_k,
           .max_tokens = batch.tokens,
+          .in_flight = batch.in_flight,
           .outputs = peerbus::moe::outputs_at::home,
           .relay = batch.relay == "always"      ? relay::always
                    : batch.relay == "automatic" ? relay::automatic
@@ -103,6 +104,7 @@ std::string complaint_about(const load& batch) {
   };
   if (auto found = named("layout", batch.layout, layouts()); !found.empty()) return found;
   if (auto found = named("codec", batch.codec, codecs()); !found.empty()) return found;
+  if (auto found = named("relay", batch.relay, relays()); !found.empty()) return found;
   load checked = batch;
   checked.ranks = std::min(batch.ranks, peerbus::moe::max_ranks);  // One model needs no exchange.
   if (const auto found = codec_of(batch).objection_to(checked)) return std::string{found->text()};

@@ -23,6 +23,7 @@ struct load {
   std::string layout = "expert_slots";
   std::string codec = "fp8";
   std::string relay = "never";  ///< whether a token crosses once per group of near ranks
+  std::size_t in_flight = 1;    ///< batches that a rank of `layer_us_of` has under way
   std::size_t rounds = 3;       ///< that are measured, after one that is not
   std::uint64_t seed = 1;       ///< of the routing, which is even, and of `arrival`
   arrival_spread arrival;       ///< when ranks begin

@@ -23,6 +23,7 @@
 #include "prediction.hpp"
 #include "referee.hpp"
 #include "report.hpp"
+#include "results.hpp"
 #include "simgrid_links.hpp"
 
 namespace {
@@ -33,6 +34,7 @@ using ep_predict::platform_file;
 using ep_predict::prediction;
 
 struct options {
+  std::vector<std::string> command;
   std::string platform;
   std::vector<std::size_t> ranks{8};
   std::vector<std::size_t> tokens{128};
@@ -46,10 +48,14 @@ struct options {
   std::size_t samples = 0;
   bool check = false;
   std::string trace;
+  std::string json;
+  std::string page;
   bool csv = false;
   bool bounds = false;
   bool advice = false;
+  double experts_us = 0;
   bool residuals = false;
+  std::string library;
 };
 
 /// Refuses options that `with` does not have.
@@ -63,6 +69,12 @@ class refusal {
  private:
   std::string with_;
 };
+
+/// Refuses files of predictions, which comparisons do not make.
+void refuse_of_comparisons(const options& chosen, const refusal& refuse_with) {
+  refuse_with("--json", !chosen.json.empty());
+  refuse_with("--report", !chosen.page.empty());
+}
 
 /// Refuses options that only the simulation of all ranks has.
 void refuse_of_models(const options& chosen) {
@@ -80,6 +92,7 @@ void refuse_of_models(const options& chosen) {
   refuse_with("--trace", !chosen.trace.empty());
   refuse_with("--relay", chosen.batch.relay != "never");
   refuse_with("--residuals", chosen.residuals);
+  if (chosen.check) refuse_of_comparisons(chosen, refuse_with);
   refuse_with("--csv", chosen.csv && chosen.check);
 }
 
@@ -96,6 +109,7 @@ void refuse_of_engines(const options& chosen) {
   if (chosen.engine == "simgrid") return;
   refuse_with("--trace", !chosen.trace.empty());
   refuse_with("--residuals", chosen.residuals);
+  refuse_of_comparisons(chosen, refuse_with);
 }
 
 /// Refuses a command line whose options contradict each other.
@@ -122,6 +136,13 @@ void check(const options& chosen) {
     programs::refuse("--trace", "given with several --ranks or --tokens, expected one of each");
   if (!chosen.trace.empty() && chosen.residuals)
     programs::refuse("--trace", "given with --residuals, expected either");
+  if (!chosen.library.empty() && !chosen.residuals)
+    programs::refuse("--library", "given without --residuals, expected both");
+  if (chosen.residuals) refuse_of_comparisons(chosen, refusal{"--residuals"});
+  if (!chosen.page.empty() && !ep_predict::has_page())
+    programs::refuse("--report",
+                     "given, but this program was built without the benchmarks, whose "
+                     "page it needs; set PEERBUS_BUILD_BENCHMARKS and configure anew");
   if (chosen.csv && (chosen.bounds || chosen.advice || chosen.residuals))
     programs::refuse("--csv", "given with --bounds, --advice or --residuals, expected either");
 }
@@ -186,14 +207,24 @@ std::optional<int> parse(int argc, char** argv, options& chosen) {
       "print which share of a time goes when start-up, ports, latency, the rank's own work or "
       "skew cost nothing, each in a simulation of its own; shares overlap");
   line.flag("--advice", chosen.advice,
-            "print the fastest layout, whether two levels pay, and how few tokens are efficient");
+            "print the fastest layout, whether two levels pay, how few tokens are efficient, and "
+            "how much of the exchange two batches in flight hide");
+  const auto experts = line.add("--experts-us", chosen.experts_us,
+                                "time that experts compute for a batch, for --advice; 0: as long "
+                                "as its dispatch and combine")
+                           .number(0, 1e9);
+  line.add("--json", chosen.json, "file for all times as JSON");
+  line.add("--report", chosen.page, "file for a page with pictures of times over ranks and tokens");
   line.add("--trace", chosen.trace, "file for what all ranks do in virtual time, for Perfetto");
   line.flag("--residuals", chosen.residuals,
             "predict the published rows of the file instead of --ranks and the like, and compare");
+  line.add("--library", chosen.library, "rows of this library only, for --residuals");
   const auto status = line.parse(argc, argv, [&] {
     check(chosen);
     if (streams.given() && chosen.engine == "ports")
       programs::refuse("--streams", "given with --engine ports, expected simgrid or both");
+    if (experts.given() && !chosen.advice)
+      programs::refuse("--experts-us", "given without --advice, expected both");
   });
   chosen.has_arrival = skew.given() || share.given();
   chosen.has_near_levels = near.given();
@@ -215,22 +246,30 @@ void for_each_load(const options& chosen, const platform_file& given, Visit&& vi
 
 void predict_all(const options& chosen, const platform_file& given,
                  peerbus::simulated_links* links) {
+  const bool is_aggregated = chosen.model == "aggregated";
   ep_predict::print_header(chosen.batch, given, chosen.engine, chosen.csv);
+  ep_predict::results kept{chosen.batch, given, is_aggregated ? chosen.model : chosen.engine,
+                           chosen.command};
   for_each_load(chosen, given, [&](const load& batch) {
-    const prediction found = predict(batch, given.own, given.platform, chosen.trace, links);
+    const prediction found =
+        is_aggregated ? predict_aggregated(batch, given.own, given.platform, chosen.samples)
+                      : predict(batch, given.own, given.platform, chosen.trace, links);
     ep_predict::print_row(batch, found, chosen.csv);
-    if (chosen.bounds) ep_predict::print_bounds(bounds_of(batch, given, found));
-    if (chosen.advice) ep_predict::print_advice(advice_for(batch, given, found));
+    kept.add(batch, found);
+    if (is_aggregated && !chosen.csv)
+      ep_predict::print_flags(batch, dispatch_flags(batch, given.platform));
+    if (chosen.bounds) {
+      const auto bounds = bounds_of(batch, given, found);
+      ep_predict::print_bounds(bounds);
+      kept.add(bounds);
+    }
+    if (chosen.advice) {
+      const auto advice = advice_for(batch, given, found, chosen.experts_us);
+      ep_predict::print_advice(advice);
+      kept.add(advice);
+    }
   });
-}
-
-void predict_all_aggregated(const options& chosen, const platform_file& given) {
-  ep_predict::print_header(chosen.batch, given, chosen.engine, chosen.csv);
-  for_each_load(chosen, given, [&](const load& batch) {
-    ep_predict::print_row(
-        batch, predict_aggregated(batch, given.own, given.platform, chosen.samples), chosen.csv);
-    if (!chosen.csv) ep_predict::print_flags(batch, dispatch_flags(batch, given.platform));
-  });
+  kept.write(chosen.json, chosen.page);
 }
 
 /// Compares the models for all loads. Returns whether they agree.
@@ -253,9 +292,7 @@ int run(const options& chosen, const platform_file& given, peerbus::simulated_li
   if (chosen.check) return check_all(chosen, given) ? 0 : 1;
   if (chosen.engine == "both") return referee_all(chosen, given, *links) ? 0 : 1;
   if (chosen.residuals)
-    ep_predict::print_residuals(given, links);
-  else if (chosen.model == "aggregated")
-    predict_all_aggregated(chosen, given);
+    ep_predict::print_residuals(given, chosen.library, links);
   else
     predict_all(chosen, given, links);
   return 0;
@@ -275,6 +312,7 @@ std::size_t most_ranks(const options& chosen, const platform_file& given) {
 
 int main(int argc, char** argv) {
   options chosen;
+  chosen.command.assign(argv, argv + argc);
   if (const auto status = parse(argc, argv, chosen)) return *status;
   try {
     platform_file given = ep_predict::read_platform(chosen.platform);

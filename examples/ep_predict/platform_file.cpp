@@ -145,10 +145,22 @@ std::vector<published_time> read_times(const object& row) {
   return times;
 }
 
-published_row read_row(const std::string& where, const json& value, const arrival_spread& usual) {
+/// Returns a cost that is no transport's.
+double own_cost(const object& costs, const char* name) {
+  const double found = costs.number(name);
+  if (!(found >= 0 && found <= 1e9))
+    costs.refuse(std::string{name} + " is " + costs.member(name).dump() + ", expected 0 to 1e9");
+  return found;
+}
+
+published_row read_row(const std::string& where, const json& value, const platform_file& given) {
   const object row{where + ": published",
                    value,
-                   {"ranks",
+                   {"library",
+                    "mechanism",
+                    "costs",
+                    "relay",
+                    "ranks",
                     "tokens",
                     "hidden",
                     "top_k",
@@ -184,7 +196,17 @@ published_row read_row(const std::string& where, const json& value, const arriva
   batch.experts = row.count("experts");
   batch.layout = row.text("layout");
   batch.codec = row.text("codec");
-  batch.arrival = usual;
+  batch.arrival = given.arrival;
+  read.own = given.own;
+  if (row.has("library")) read.library = row.text("library");
+  if (row.has("mechanism")) read.mechanism = row.text("mechanism");
+  if (row.has("costs")) {
+    const object costs{
+        where + ": published: costs", row.member("costs"), {"dispatch_ns", "combine_ns"}};
+    read.own.dispatch_ns = own_cost(costs, "dispatch_ns");
+    read.own.combine_ns = own_cost(costs, "combine_ns");
+  }
+  if (row.has("relay")) batch.relay = row.text("relay");
   if (row.has("rounds")) batch.rounds = row.count("rounds");
   if (row.has("arrival"))
     read_arrival(where + ": published: arrival", row.member("arrival"), batch.arrival);
@@ -215,15 +237,13 @@ platform_file read(const std::string& path, const json& value) {
   given.platform.costs = {costs.number("put_ns"), costs.number("signal_ns"),
                           costs.number("poll_ns"), costs.number("token_ns"),
                           costs.has("copy_gb_per_s") ? costs.number("copy_gb_per_s") : 0};
-  given.own = {costs.number("dispatch_ns"), costs.number("combine_ns"), costs.number("sum_ns")};
-  for (const char* const name : {"dispatch_ns", "combine_ns", "sum_ns"})
-    if (!(costs.number(name) >= 0 && costs.number(name) <= 1e9))
-      costs.refuse(std::string{name} + " is " + costs.member(name).dump() + ", expected 0 to 1e9");
+  given.own = {own_cost(costs, "dispatch_ns"), own_cost(costs, "combine_ns"),
+               own_cost(costs, "sum_ns")};
   if (file.has("arrival")) read_arrival(path + ": arrival", file.member("arrival"), given.arrival);
   if (file.has("most_ranks")) given.most_ranks = file.count("most_ranks");
   if (!file.has("published")) return given;
   for (const json& row : file.list("published")) {
-    given.published.push_back(read_row(path, row, given.arrival));
+    given.published.push_back(read_row(path, row, given));
     check_ranks(given, given.published.back().batch.ranks);
   }
   return given;

@@ -21,6 +21,9 @@ struct published_time {
 
 /// What was published for a load.
 struct published_row {
+  std::string library;    ///< whose times they are; empty: the library that `sources` name
+  std::string mechanism;  ///< why the model misses them, if it does
+  work own;               ///< of this library
   load batch;
   std::vector<published_time> times;
 };

@@ -5,8 +5,10 @@
 #include <chrono>
 #include <cstddef>
 #include <fstream>
+#include <functional>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include <peerbus/moe/config.hpp>
@@ -82,6 +84,37 @@ void write_trace(const std::string& path, const std::vector<std::string>& events
   if (!file) throw std::runtime_error{path + ": the trace cannot be written"};
 }
 
+/// Refuses a batch that `complaint_about` finds impossible, or of more ranks than can be simulated.
+void require_possible(const load& batch) {
+  if (const auto found = complaint_about(batch); !found.empty()) throw std::runtime_error{found};
+  if (const auto found = complaint_about(batch.arrival); !found.empty())
+    throw std::runtime_error{found};
+  if (batch.ranks > peerbus::moe::max_ranks)
+    throw std::runtime_error{"ranks is " + std::to_string(batch.ranks) + ", expected at most " +
+                             std::to_string(peerbus::moe::max_ranks)};
+}
+
+/// Runs `run` as each rank of `all.batch`.
+void simulate(job& all, const peerbus::simulated_platform& platform,
+              peerbus::simulated_links* links,
+              const std::function<void(peerbus::bootstrap&)>& run) {
+  const load& batch = all.batch;
+  all.token_ns = platform.costs.token_ns;
+  all.pause = longest_barrier(platform);
+  peerbus::simulation_options options;
+  options.platform = platform;
+  options.links = links;
+  options.seed = batch.seed;
+  sized_row::format = format_of(batch);
+  // Where something else than rows is as long as a row, all is carried: ranks read the rest.
+  // Scales that are longer than the rest are not carried either.
+  const std::size_t control = most_control_bytes(batch);
+  if (control < sized_row::format.row_bytes) options.most_carried_bytes = control;
+  if (peerbus::run_simulated(
+          batch.ranks, [&run](peerbus::bootstrap& boot) { run(boot); }, options) != 0)
+    throw std::runtime_error{"a simulated rank failed"};
+}
+
 }  // namespace
 
 times summary_of(const std::vector<std::vector<double>>& by_round) {
@@ -98,44 +131,35 @@ times summary_of(const std::vector<std::vector<double>>& by_round) {
           .mean = std::accumulate(each.begin(), each.end(), 0.0) / count,
           .least = std::ranges::min(each),
           .most = std::ranges::max(each),
+          .p10 = quantile(each, 0.1),
+          .p90 = quantile(each, 0.9),
           .p99 = quantile(each, 0.99)};
 }
 
 prediction predict(const load& batch, const work& own, const peerbus::simulated_platform& platform,
                    const std::string& trace, peerbus::simulated_links* links) {
-  if (const auto found = complaint_about(batch); !found.empty()) throw std::runtime_error{found};
-  if (const auto found = complaint_about(batch.arrival); !found.empty())
-    throw std::runtime_error{found};
-  if (batch.ranks > peerbus::moe::max_ranks)
-    throw std::runtime_error{"ranks is " + std::to_string(batch.ranks) + ", expected at most " +
-                             std::to_string(peerbus::moe::max_ranks)};
+  require_possible(batch);
   job all{batch, own, !trace.empty()};
-  all.token_ns = platform.costs.token_ns;
-  all.pause = longest_barrier(platform);
-  peerbus::simulation_options options;
-  options.platform = platform;
-  options.links = links;
-  options.seed = batch.seed;
-  sized_row::format = format_of(batch);
-  // Where something else than rows is as long as a row, all is carried: ranks read the rest.
-  // Scales that are longer than the rest are not carried either.
-  const std::size_t control = most_control_bytes(batch);
-  if (control < sized_row::format.row_bytes) options.most_carried_bytes = control;
-  const int status = peerbus::run_simulated(
-      batch.ranks,
-      [&all](peerbus::bootstrap& boot) {
-        run_rank(boot, all);
-        if (boot.rank() == peerbus::rank_id{0}) {
-          all.bytes = simulated::bytes_sent() - all.bytes;
-          all.messages = simulated::messages_sent() - all.messages;
-        }
-      },
-      options);
-  if (status != 0) throw std::runtime_error{"a simulated rank failed"};
+  simulate(all, platform, links, [&all](peerbus::bootstrap& boot) {
+    run_rank(boot, all);
+    if (boot.rank() == peerbus::rank_id{0}) {
+      all.bytes = simulated::bytes_sent() - all.bytes;
+      all.messages = simulated::messages_sent() - all.messages;
+    }
+  });
   if (!trace.empty()) write_trace(trace, all.events);
   const std::size_t shares = std::max<std::size_t>(batch.rounds * batch.ranks, 1);
   return {summary_of(all.dispatch), summary_of(all.combine), all.bytes / shares,
           all.messages / shares, all.window_bytes};
+}
+
+double layer_us_of(const load& batch, double experts_us, const work& own,
+                   const peerbus::simulated_platform& platform) {
+  require_possible(batch);
+  job all{batch, own, false};
+  all.experts_us = experts_us;
+  simulate(all, platform, nullptr, [&all](peerbus::bootstrap& boot) { run_layers(boot, all); });
+  return median(all.layers);
 }
 
 }  // namespace ep_predict

@@ -23,7 +23,9 @@ struct times {
   double mean = 0;
   double least = 0;
   double most = 0;
-  double p99 = 0;  ///< the 99th percentile
+  double p10 = 0;  ///< the 10th percentile
+  double p90 = 0;
+  double p99 = 0;
 };
 
 /// The outcome.
@@ -48,5 +50,12 @@ struct prediction {
                                  const peerbus::simulated_platform& platform,
                                  const std::string& trace = {},
                                  peerbus::simulated_links* links = nullptr);
+
+/// Returns the median over ranks of the microseconds of a layer of a model, whose ranks have
+/// `batch.in_flight` batches under way, and whose experts compute `experts_us` for the rows of each
+/// batch (`run_layers`).
+/// Throws: as `predict`.
+[[nodiscard]] double layer_us_of(const load& batch, double experts_us, const work& own,
+                                 const peerbus::simulated_platform& platform);
 
 }  // namespace ep_predict

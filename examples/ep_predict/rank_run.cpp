@@ -82,13 +82,19 @@ nanoseconds arrive(std::size_t rank, std::size_t operation, double start_ns, dou
 }
 
 template <class Layout>
+auto exchange_of(peerbus::communicator<any_transport>& comm, const load& batch,
+                 const Layout& layout) {
+  return peerbus::moe::exchange{comm, config_of(batch),
+                                peerbus::charged<sized_row>{sized_row{}, false}, layout};
+}
+
+template <class Layout>
 void run_in_layout(peerbus::bootstrap& boot, job& all, const Layout& layout) {
   const load& batch = all.batch;
   peerbus::communicator<any_transport> comm{any_transport{simulated{boot}}};
   std::optional<rank_recording> recording;
   if (!all.events.empty()) recording.emplace(boot, batch);
-  peerbus::moe::exchange moe{comm, config_of(batch),
-                             peerbus::charged<sized_row>{sized_row{}, false}, layout};
+  auto moe = exchange_of(comm, batch, layout);
   const std::size_t rank = comm.rank().index();
   all.window_bytes = moe.map().total;
   const auto experts = even_routing(batch, rank);
@@ -115,6 +121,50 @@ void run_in_layout(peerbus::bootstrap& boot, job& all, const Layout& layout) {
   if (recording) all.events[rank] = recording->text();
 }
 
+template <class Layout>
+void run_layers_in_layout(peerbus::bootstrap& boot, job& all, const Layout& layout) {
+  const load& batch = all.batch;
+  peerbus::communicator<any_transport> comm{any_transport{simulated{boot}}};
+  auto moe = exchange_of(comm, batch, layout);
+  using received_type = typename decltype(moe)::received_type;
+  struct batch_under_way {
+    peerbus::moe::ticket ticket{};
+    std::optional<received_type> rows{};
+  };
+  std::vector<batch_under_way> batches(batch.in_flight);
+  const std::size_t rank = comm.rank().index();
+  const auto experts = even_routing(batch, rank);
+  const std::vector<float> weights(experts.size(), 1.0F);
+  const double sums_ns = all.own.sum_ns * static_cast<double>(experts.size());
+  const double tokens_ns = all.token_ns * static_cast<double>(batch.tokens);
+  std::size_t operation = 0;
+  const auto finish = [&](batch_under_way& ended) {
+    if (!ended.rows) return;
+    moe.combine_recv(*ended.rows, all.outputs);
+    simulated::advance(rounded(sums_ns));
+  };
+  // Layers are in full swing from the second one to the last but one.
+  nanoseconds begin{0};
+  begin_together(comm, all);
+  for (std::size_t layer = 0; layer < batch.rounds + 2; ++layer) {
+    for (batch_under_way& sent : batches) {
+      finish(sent);
+      if (&sent == &batches.back() && layer == 1) begin = simulated::now();
+      if (&sent == &batches.back() && layer == batch.rounds + 1)
+        all.layers[rank] = microseconds_since(begin) / static_cast<double>(batch.rounds);
+      static_cast<void>(arrive(rank, operation++, all.own.dispatch_ns, tokens_ns, batch));
+      sent.ticket = moe.dispatch_send(all.tokens, {experts, weights});
+    }
+    for (batch_under_way& got : batches) {
+      got.rows = moe.dispatch_recv(got.ticket);
+      simulated::advance(rounded(all.experts_us * 1000));
+      static_cast<void>(arrive(rank, operation++, all.own.combine_ns, 0, batch));
+      moe.combine_send(*got.rows);
+    }
+  }
+  for (batch_under_way& last : batches) finish(last);
+}
+
 }  // namespace
 
 job::job(const load& asked, const work& taken, bool records)
@@ -124,10 +174,16 @@ job::job(const load& asked, const work& taken, bool records)
       outputs(tokens.size()),
       dispatch(batch.rounds, std::vector<double>(batch.ranks)),
       combine(dispatch),
-      events(records ? batch.ranks : 0) {}
+      events(records ? batch.ranks : 0),
+      layers(batch.ranks) {}
 
 void run_rank(peerbus::bootstrap& boot, job& all) {
   with_layout(all.batch.layout, [&](const auto& layout) { run_in_layout(boot, all, layout); });
+}
+
+void run_layers(peerbus::bootstrap& boot, job& all) {
+  with_layout(all.batch.layout,
+              [&](const auto& layout) { run_layers_in_layout(boot, all, layout); });
 }
 
 }  // namespace ep_predict

@@ -39,9 +39,16 @@ struct job {
   std::size_t window_bytes = 0;  ///< of a rank
   std::uint64_t bytes = 0;       ///< of all ranks, when the measured rounds began, then in them
   std::uint64_t messages = 0;
+  double experts_us = 0;       ///< that experts compute with the rows of a batch, for `run_layers`
+  std::vector<double> layers;  ///< [ranks], microseconds of a layer, by `run_layers`
 };
 
 /// Runs the rounds of the calling rank, and writes its times to `all`.
 void run_rank(peerbus::bootstrap& boot, job& all);
+
+/// Runs layers of a model on the calling rank, one after the other without a pause: each dispatches
+/// `load::in_flight` batches, runs the experts with the rows of one batch while the others travel,
+/// and combines. Writes the time of a layer to `all`.
+void run_layers(peerbus::bootstrap& boot, job& all);
 
 }  // namespace ep_predict

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "report.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
+#include <stdexcept>
+#include <string>
 #include <string_view>
 
 namespace ep_predict {
@@ -88,13 +91,22 @@ void print_advice(const std::vector<std::string>& lines) {
   std::fflush(stdout);
 }
 
-void print_residuals(const platform_file& given, peerbus::simulated_links* links) {
+void print_residuals(const platform_file& given, const std::string& library,
+                     peerbus::simulated_links* links) {
+  if (!library.empty() &&
+      std::ranges::find(given.published, library, &published_row::library) == given.published.end())
+    throw std::runtime_error{"platform '" + given.platform.name + "' has no times of '" + library +
+                             "'"};
   std::printf("%s; microseconds\n", given.platform.name.c_str());
   for (const std::string& source : given.sources) std::printf("  %s\n", source.c_str());
   std::printf("%6s %-6s %-9s %-9s %10s %10s %10s  %s\n", "ranks", "codec", "operation", "statistic",
               "published", "simulated", "off by", "chosen with it in sight");
+  std::string latest;
   for (const published_row& row : given.published) {
-    const prediction found = predict(row.batch, given.own, given.platform, {}, links);
+    if (!library.empty() && row.library != library) continue;
+    if (row.library != latest) std::printf("%s\n", row.library.c_str());
+    latest = row.library;
+    const prediction found = predict(row.batch, row.own, given.platform, {}, links);
     for (const published_time& published : row.times) {
       const double simulated = time_of(found, published);
       std::printf("%6zu %-6s %-9s %-9s %10.1f %10.1f %+8.1f %%  %s\n", row.batch.ranks,
@@ -103,6 +115,7 @@ void print_residuals(const platform_file& given, peerbus::simulated_links* links
                   published.fitted.empty() ? "predicted" : published.fitted.c_str());
       std::fflush(stdout);
     }
+    if (!row.mechanism.empty()) std::printf("         %s\n", row.mechanism.c_str());
   }
 }
 

@@ -27,9 +27,11 @@ void print_flags(const load& batch, const flag_words& flags);
 void print_bounds(const std::vector<bound>& bounds);
 void print_advice(const std::vector<std::string>& lines);
 
-/// Prints the sources of a file, then the published times with what is predicted for them, by
-/// `links` if they are not null.
-/// Throws: as `predict`.
-void print_residuals(const platform_file& given, peerbus::simulated_links* links);
+/// Prints the sources of a file, then the published times of `library`, or of all libraries if it
+/// is empty, with what is predicted for them, by `links` if they are not null, and the mechanism of
+/// misses.
+/// Throws: as `predict`; std::runtime_error if the file has no times of this library.
+void print_residuals(const platform_file& given, const std::string& library,
+                     peerbus::simulated_links* links);
 
 }  // namespace ep_predict

@@ -13,9 +13,11 @@
 
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/communicator.hpp>
+#include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/lane.hpp>
+#include <peerbus/moe/exchange.hpp>
 #include <peerbus/run.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/decorator.hpp>
@@ -204,6 +206,44 @@ TEST_CASE("an allgather for which a rank does not come times out in virtual time
     });
   });
   CHECK(status == 0);
+}
+
+TEST_CASE("an exchange names a rank that left or is late, and its view does not change") {
+  const auto run = [](bool leaves, errc expected) {
+    const int worst_status = peerbus::run_simulated(
+        4,
+        [&](peerbus::bootstrap& boot) {
+          communicator<any_transport> comm{any_transport{simulated{boot}},
+                                           {.timeout = std::chrono::seconds{1}}};
+          peerbus::moe::exchange moe{comm,
+                                     {.experts = 4, .hidden = 16, .top_k = 1, .max_tokens = 4},
+                                     peerbus::codec::int8_per_token{}};
+          const std::vector<peerbus::bf16> tokens(64);
+          const std::vector<std::int32_t> experts{0, 1, 2, 3};
+          const std::vector<float> weights(4, 1.0F);
+          static_cast<void>(moe.dispatch(tokens, {experts, weights}));
+          if (comm.rank() == rank_id{2}) {
+            if (!leaves) simulated::advance(std::chrono::minutes{1});
+            static_cast<void>(deadline::now());  // Lets the others go on.
+            return;
+          }
+          const auto begin = deadline::now();
+          test::expect_error(expected, {"dispatch", "rank 2"},
+                             [&] { static_cast<void>(moe.dispatch(tokens, {experts, weights})); });
+          const auto waited = deadline::now() - begin;
+          test::expect(leaves ? waited < std::chrono::milliseconds{10}
+                              : waited >= std::chrono::seconds{1} &&
+                                    waited < std::chrono::milliseconds{1010},
+                       "the time until the refusal");
+          // Ranks do not reach the memory of all, and this bootstrap carries no messages.
+          test::expect_error(errc::unsupported, {"continue_without_the_dead: expected"},
+                             [&] { comm.continue_without_the_dead(); });
+        },
+        two_nodes());
+    CHECK(worst_status == 0);
+  };
+  run(true, errc::peer_dead);
+  run(false, errc::timed_out);
 }
 
 TEST_CASE("exceptions of fibres do not mix") {

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+#include "results.hpp"
+
+#include <cmath>
+#include <fstream>
+#include <stdexcept>
+
+#if EP_PREDICT_PAGE
+#include "page/page.hpp"
+#endif
+
+namespace ep_predict {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+double rounded(double us) { return std::round(us * 1000) / 1000; }
+
+json json_of(const times& found) {
+  return {{"min", rounded(found.least)},  {"p10", rounded(found.p10)},
+          {"p50", rounded(found.median)}, {"p90", rounded(found.p90)},
+          {"p99", rounded(found.p99)},    {"max", rounded(found.most)},
+          {"mean", rounded(found.mean)},  {"slowest", rounded(found.slowest)}};
+}
+
+}  // namespace
+
+bool has_page() noexcept { return EP_PREDICT_PAGE; }
+
+results::results(const load& usual, const platform_file& given, const std::string& engine,
+                 const std::vector<std::string>& command) {
+#if EP_PREDICT_PAGE
+  all_ = bench::report_head(command);
+#else
+  all_["command"] = command;
+#endif
+  all_["program"] = "ep_predict";
+  all_["platform"] = given.platform.name;
+  all_["sources"] = given.sources;
+  all_["engine"] = engine;
+  all_["config"] = {{"hidden", usual.hidden}, {"top_k", usual.top_k},   {"experts", usual.experts},
+                    {"codec", usual.codec},   {"layout", usual.layout}, {"relay", usual.relay},
+                    {"rounds", usual.rounds}};
+  all_["results"] = json::array();
+}
+
+void results::add(const load& batch, const prediction& found) {
+  all_["results"].push_back({{"config", {{"ranks", batch.ranks}, {"tokens", batch.tokens}}},
+                             {"dispatch_us", json_of(found.dispatch)},
+                             {"combine_us", json_of(found.combine)},
+                             {"bytes", found.bytes},
+                             {"messages", found.messages},
+                             {"window_bytes", found.window_bytes}});
+}
+
+void results::add(const std::vector<bound>& bounds) {
+  json& shares = all_["results"].back()["bounds"];
+  for (const bound& each : bounds)
+    shares.push_back({{"cost", each.cost}, {"dispatch", each.dispatch}, {"combine", each.combine}});
+}
+
+void results::add(const std::vector<std::string>& advice) {
+  all_["results"].back()["advice"] = advice;
+}
+
+void results::write(const std::string& json_path, const std::string& page_path) const {
+  if (!json_path.empty()) {
+    std::ofstream file{json_path};
+    file << all_.dump(2) << '\n';
+    file.close();
+    if (!file) throw std::runtime_error{json_path + ": the results cannot be written"};
+  }
+#if EP_PREDICT_PAGE
+  if (!page_path.empty()) bench::write_page(page_path, all_.dump());
+#else
+  static_cast<void>(page_path);
+#endif
+}
+
+}  // namespace ep_predict
