@@ -114,9 +114,9 @@ stage_search() {
 # of what targets do is system calls.
 build_fuzzer() {
   local c=examples/embed/c
-  local sources=(tests/fuzz/fuzzer.cpp "$c"/source/{exchange_input,failure,profile,tensors}.cpp)
+  local sources=(tests/fuzz/fuzzer.cpp benchmarks/support/npy.cpp "$c"/source/{exchange_input,failure,profile,tensors}.cpp)
   local flags=(-std=c++20 -gline-tables-only -O0 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined
-    -Iinclude -Itests "-I$c/include" "-I$c/source")
+    -Iinclude -Itests -Ibenchmarks "-I$c/include" "-I$c/source")
   rm -rf build/fuzz/objects && mkdir -p build/fuzz/objects
   printf '%s\n' "${sources[@]}" | xargs -P "$jobs" -I{} bash -c '
     ${CMAKE_CXX_COMPILER_LAUNCHER:-} clang++ "${@:2}" -c "$1" -o "build/fuzz/objects/$(basename "$1").o"' _ {} "${flags[@]}" &&

@@ -14,7 +14,7 @@ namespace tcp_corpus_test {
 TEST_CASE("corpus: every reader of the library survives its inputs") {
   std::vector<fuzz::target> targets(fuzz::tcp_targets.begin(), fuzz::tcp_targets.end());
   targets.insert(targets.end(), fuzz::library_targets.begin(), fuzz::library_targets.end());
-  fuzz::replay(targets, false);
+  fuzz::replay(targets, "");
 }
 
 }  // namespace tcp_corpus_test

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
 // The inputs of tests/fuzz/corpus for structures of C, read again in each build.
-#include <vector>
-
 #include <doctest/doctest.h>
 
 #include "fuzz/c_targets.hpp"
@@ -11,7 +9,7 @@
 namespace corpus_test {
 
 TEST_CASE("corpus: every reader of libpeerbus survives its inputs") {
-  fuzz::replay({fuzz::c_targets.begin(), fuzz::c_targets.end()}, true);
+  fuzz::replay(fuzz::c_targets, "c_");
 }
 
 }  // namespace corpus_test

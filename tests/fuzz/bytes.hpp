@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/unique_fd.hpp>
 
 /// Targets for bytes from outside of the process. A target returns for any bytes, whether they are
 /// accepted or refused. Anything else is a defect: a crash, an exception that is no
@@ -71,6 +76,17 @@ class input {
 /// Returns bytes as text.
 inline std::string_view text_of(bytes given) noexcept {
   return {reinterpret_cast<const char*>(given.data()), given.size()};
+}
+
+/// Writes `given` to a file of this process alone. Returns the file, whose name is `path_of`.
+inline peerbus::unique_fd file_with(bytes given) {
+  peerbus::unique_fd file{::memfd_create("fuzz", MFD_CLOEXEC)};
+  expect(::write(file.get(), given.data(), given.size()) == static_cast<ssize_t>(given.size()),
+         "a file");
+  return file;
+}
+inline std::string path_of(const peerbus::unique_fd& file) {
+  return "/proc/self/fd/" + std::to_string(file.get());
 }
 
 }  // namespace fuzz

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "fuzz/c_targets.hpp"
+#include "fuzz/file_targets.hpp"
 #include "fuzz/library_targets.hpp"
 #include "fuzz/tcp_targets.hpp"
 
@@ -30,6 +31,7 @@ extern "C" int LLVMFuzzerInitialize(int* /*count*/, char*** /*arguments*/) {
     choose(fuzz::tcp_targets, name);
     choose(fuzz::library_targets, name);
     choose(fuzz::c_targets, name);
+    choose(fuzz::file_targets, name);
   }
   if (chosen == nullptr) {
     std::fprintf(stderr, "PEERBUS_FUZZ_TARGET is %s, expected a folder of tests/fuzz/corpus\n",

@@ -5,7 +5,6 @@
 // tcp_targets.hpp has: variables, secrets, invitations, agreements, tables of costs, files of the
 // kernel, notices of networks, configurations and routings of exchanges.
 
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -107,17 +106,6 @@ inline void read_variables(bytes given) {
     expect(read.rank < read.size, "a rank of the group");
     expect(read.secret.empty() || read.secret.size() >= d::least_secret_bytes, "a long secret");
   });
-}
-
-/// Writes `given` to a file of this process alone. Returns the file, whose name is `path_of`.
-inline peerbus::unique_fd file_with(bytes given) {
-  peerbus::unique_fd file{::memfd_create("fuzz", MFD_CLOEXEC)};
-  expect(::write(file.get(), given.data(), given.size()) == static_cast<ssize_t>(given.size()),
-         "a file");
-  return file;
-}
-inline std::string path_of(const peerbus::unique_fd& file) {
-  return "/proc/self/fd/" + std::to_string(file.get());
 }
 
 /// The file of a secret, after the two bytes of its mode.

@@ -17,13 +17,20 @@
 
 namespace fuzz {
 
+/// Returns the prefix of a target's name that says which program replays it: "c_", "file_" or none.
+inline std::string_view program_of(std::string_view name) {
+  for (const std::string_view prefix : {"c_", "file_"})
+    if (name.starts_with(prefix)) return prefix;
+  return {};
+}
+
 /// Reads the inputs of the corpus by their targets. Inputs that once showed a defect are among
-/// them. `targets` are all whose names begin with "c_" as `of_c` says, each with a folder.
-inline void replay(const std::vector<target>& targets, bool of_c) {
+/// them. `targets` are all of `program`, each with a folder.
+inline void replay(std::span<const target> targets, std::string_view program) {
   const auto corpus = std::filesystem::path{__FILE__}.parent_path() / "corpus";
   std::size_t folders = 0;
   for (const auto& folder : std::filesystem::directory_iterator{corpus})
-    folders += folder.path().filename().string().starts_with("c_") == of_c ? 1U : 0U;
+    folders += program_of(folder.path().filename().string()) == program ? 1U : 0U;
   CHECK(folders == targets.size());
   for (const target& reader : targets) {
     std::vector<std::filesystem::path> files;

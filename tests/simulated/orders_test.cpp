@@ -39,7 +39,8 @@ TEST_CASE("exchanges and orders that a seed draws") {
         ranks,
         [seed](peerbus::bootstrap& boot) {
           random_soak::communicator comm{peerbus::any_transport{peerbus::simulated{boot}}};
-          random_soak::serve_all(comm, seed);
+          random_soak::totals done;
+          random_soak::serve_all(comm, seed, done);
         },
         options);
     CHECK(worst_status == 0);

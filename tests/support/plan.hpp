@@ -12,10 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <iterator>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -24,6 +22,7 @@
 #include <peerbus/core/rank.hpp>
 
 #include "bootstrap/support.hpp"
+#include "support/phases.hpp"
 
 /// Groups that lose ranks and take in others under load, by a plan: a list of phases, each the
 /// slots that serve in it, those that are killed in it as by `kill -9`, at any moment or once
@@ -31,32 +30,6 @@
 /// the next phase does not name leaves by itself, and one that it names anew joins. A phase ends
 /// when each of its slots that stay has served some batches with exactly the others.
 namespace plans {
-
-using slots = std::vector<std::size_t>;
-
-constexpr std::size_t most_slots = 16;
-
-inline bool has(const slots& set, std::size_t slot) {
-  return std::find(set.begin(), set.end(), slot) != set.end();
-}
-
-struct phase {
-  slots serve;  ///< those that are there at its end, ascending
-  slots killed;
-  slots killed_in_agreement = {};  ///< once others have begun to go on without one of `killed`
-  slots evicted = {};
-
-  [[nodiscard]] bool names(std::size_t slot) const { return has(all(), slot); }
-  /// Returns all that it names, ascending.
-  [[nodiscard]] slots all() const {
-    slots every = serve;
-    for (const slots* const more : {&killed, &killed_in_agreement, &evicted})
-      every.insert(every.end(), more->begin(), more->end());
-    std::sort(every.begin(), every.end());
-    return every;
-  }
-};
-using plan = std::vector<phase>;
 
 /// What the processes of a plan share with the one that started them.
 struct board {
@@ -86,14 +59,6 @@ slots members_of(const Communicator& comm) {
   slots found;
   found.reserve(members.size());
   for (const peerbus::rank_id member : members) found.push_back(comm.boot().slot(member).index());
-  return found;
-}
-
-/// Returns those of the slots `some` that `members` has.
-inline slots among(const slots& members, const slots& some) {
-  slots found;
-  std::copy_if(some.begin(), some.end(), std::back_inserter(found),
-               [&](std::size_t slot) { return has(members, slot); });
   return found;
 }
 
