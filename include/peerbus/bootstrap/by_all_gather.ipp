@@ -13,6 +13,7 @@
 #include <peerbus/bootstrap/detail/invitation.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/object_bytes.hpp>
 #include <peerbus/core/text.hpp>
 
 namespace peerbus {
@@ -42,7 +43,7 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> bootstrap_by_all_gather(
   };
   const entry here{detail::host_identity{std::string_view{options.host}.substr(0, most)},
                    options.host.size()};
-  const auto hosts = gather(std::as_bytes(std::span{&here, 1}));
+  const auto hosts = gather(detail::object_bytes(here));
   bool is_one_host = true;
   for (std::size_t r = 0; r < size; ++r) {
     entry of_rank = here;

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <span>
 #include <vector>
 
 #include <peerbus/communicator/verdict.hpp>
+#include <peerbus/core/object_bytes.hpp>
 #include <peerbus/core/text.hpp>
 
 namespace peerbus::detail {
@@ -33,7 +33,7 @@ PEERBUS_INLINE std::optional<error> gather_objections(rank_group& group, std::st
   const verdict mine{own};
   std::vector<std::byte> all;
   try {
-    all = group.gather_in_view(doing, std::as_bytes(std::span{&mine, 1}), patience);
+    all = group.gather_in_view(doing, object_bytes(mine), patience);
   } catch (const error& problem) {
     // `own` is why the group is unusable, and tells the caller more.
     if (own && problem.code() == errc::poisoned) throw error{*own};

@@ -9,6 +9,10 @@
 
 namespace peerbus::detail {
 
+/// The type of a call's result that may be returned as `Result`. Every type may as void.
+template <class Given, class Result>
+concept gives = std::is_void_v<Result> || std::convertible_to<Given, Result>;
+
 template <class Signature>
 class function_ref;
 
@@ -18,9 +22,12 @@ class function_ref;
 template <class Result, class... Args>
 class function_ref<Result(Args...)> {
  public:
+  // A requires-expression takes a compiler less than `std::is_invocable_r`, for every callable.
   template <class F>
     requires(!std::same_as<std::remove_cvref_t<F>, function_ref> &&
-             std::is_invocable_r_v<Result, F&, Args...>)
+             requires(F& callable, Args... args) {
+               { callable(static_cast<Args>(args)...) } -> detail::gives<Result>;
+             })
   explicit(false) function_ref(F&& callable) noexcept
       : callable_{const_cast<void*>(static_cast<const void*>(std::addressof(callable)))},
         call_{[](void* erased, Args... args) -> Result {

@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 
+#include <peerbus/core/object_bytes.hpp>
 #include <peerbus/core/process_memory.hpp>
 
 namespace peerbus {
@@ -23,7 +24,7 @@ PEERBUS_INLINE process_word process_word::describe(std::uint64_t& word) noexcept
 PEERBUS_INLINE process_memory process_memory::find(const process_word& word) noexcept {
   const process_memory memory{static_cast<pid_t>(word.pid)};
   std::uint64_t value = 0;
-  if (memory.read(word.address, std::as_writable_bytes(std::span{&value, 1})) != errc::ok ||
+  if (memory.read(word.address, detail::writable_object_bytes(value)) != errc::ok ||
       value != word.value)
     return {};
   return memory;

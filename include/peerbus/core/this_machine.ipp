@@ -5,18 +5,16 @@
 
 #include <array>
 #include <cstdio>
-#include <memory>
 #include <string_view>
 
 #include <peerbus/core/text.hpp>
 #include <peerbus/core/this_machine.hpp>
+#include <peerbus/core/unique_file.hpp>
 
 namespace peerbus {
 
 PEERBUS_INLINE std::string cpu_model(const std::string& root) {
-  const auto close = [](std::FILE* file) { std::fclose(file); };
-  const std::unique_ptr<std::FILE, decltype(close)> file{
-      std::fopen((root + "/proc/cpuinfo").c_str(), "rbe"), close};
+  const detail::unique_file file{std::fopen((root + "/proc/cpuinfo").c_str(), "rbe")};
   std::array<char, 256> part;
   // Not the whole file: the kernel asks every core for its frequency.
   while (file && std::fgets(part.data(), part.size(), file.get()) != nullptr) {

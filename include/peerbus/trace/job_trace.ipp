@@ -19,6 +19,7 @@
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/system_error.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/core/unique_file.hpp>
 #include <peerbus/trace/chrome_trace.hpp>
 #include <peerbus/trace/job_trace.hpp>
 
@@ -27,8 +28,7 @@ namespace peerbus {
 namespace detail {
 
 PEERBUS_INLINE void write_text_file(const std::string& path, std::string_view text) {
-  const auto close = [](std::FILE* file) { std::fclose(file); };
-  std::unique_ptr<std::FILE, decltype(close)> file{std::fopen(path.c_str(), "w"), close};
+  unique_file file{std::fopen(path.c_str(), "w")};
   const bool is_written = file &&
                           std::fwrite(text.data(), 1, text.size(), file.get()) == text.size() &&
                           std::fclose(file.release()) == 0;

@@ -16,6 +16,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/mapping.hpp>
 #include <peerbus/core/memory_file.hpp>
+#include <peerbus/core/object_bytes.hpp>
 #include <peerbus/core/process_memory.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
@@ -31,8 +32,8 @@ PEERBUS_INLINE std::size_t file_bytes(window_shape shape) noexcept {
   return align_up(bytes, bytes >= huge_page_bytes ? huge_page_bytes : 4096);
 }
 
-/// Maps the memory files of all ranks. Ranks that are gone have none: in their place lies memory
-/// that nobody shares.
+/// Maps the memory files of all ranks. Ranks that are gone have no file. In their place lies memory
+/// that no other rank shares.
 /// Throws: `error` mismatch, out_of_memory.
 inline std::shared_ptr<const mapping> map_files(const membership& members,
                                                 std::span<const int> files, std::size_t bytes) {
@@ -66,7 +67,7 @@ PEERBUS_INLINE direct_window make_shared_window(bootstrap& boot, window_shape sh
     objection = objection_of("a window's memory file", [&] {
       own_part.fd = make_memory_file("peerbus", bytes);
       const process_word word = process_word::describe(own_word);
-      const auto described = std::as_bytes(std::span{&word, 1});
+      const auto described = object_bytes(word);
       own_part.bytes.assign(described.begin(), described.end());
     });
   auto all = gather_or_refuse(boot, "window", std::move(own_part), objection, until);
@@ -87,7 +88,7 @@ PEERBUS_INLINE direct_window make_shared_window(bootstrap& boot, window_shape sh
     for (const rank_id rank : all_ranks{all.size()}) {
       std::byte* const part = memory->data() + rank.index() * part_bytes;
       parts.push_back(direct_window::part_at(part, memory, shape));
-      // Peers reach for it only after the agreement below.
+      // Peers access the part only after the agreement below.
       if (on_memory && rank == boot.rank()) on_memory({part, part_bytes});
     }
   });

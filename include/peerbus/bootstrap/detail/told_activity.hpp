@@ -13,6 +13,7 @@
 
 #include <peerbus/bootstrap/activity.hpp>
 #include <peerbus/bootstrap/bulletin.hpp>
+#include <peerbus/core/object_bytes.hpp>
 #include <peerbus/core/rank.hpp>
 
 namespace peerbus::detail {
@@ -72,7 +73,7 @@ class told_activity {
 
   void publish(const activity_line::notice& wait) noexcept {
     try {
-      by_->publish(channel_, std::as_bytes(std::span{&wait, 1}));
+      by_->publish(channel_, object_bytes(wait));
     } catch (const std::exception&) {
       told_ = {};  // Without memory for it, errors say less.
     }

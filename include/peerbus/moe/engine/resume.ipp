@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <span>
 
 #include <peerbus/communicator/group_view.hpp>
+#include <peerbus/core/object_bytes.hpp>
 #include <peerbus/moe/engine/exchange_core.hpp>
 
 namespace peerbus::moe::detail {
@@ -53,7 +53,7 @@ PEERBUS_INLINE exchange_core::position exchange_core::agree_on_position(deadline
   // Once all have given theirs, none is in an operation of an earlier view.
   position common = position_;
   common.begun_last = parts_.batches.latest() - skipped_;
-  const auto given = group().gather_in_view("resume", std::as_bytes(std::span{&common, 1}), until);
+  const auto given = group().gather_in_view("resume", peerbus::detail::object_bytes(common), until);
   for (std::size_t i = 0; i < given.size(); i += sizeof(position)) {
     position theirs;
     std::memcpy(&theirs, &given[i], sizeof theirs);

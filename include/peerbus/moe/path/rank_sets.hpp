@@ -26,7 +26,7 @@ class rank_sets {
 
   /// Returns batch set `set` at each rank: [ranks].
   [[nodiscard]] std::span<const set_view> of(std::size_t set) const noexcept {
-    return std::span{views_}.subspan(set * ranks_, ranks_);
+    return {views_.data() + set * ranks_, ranks_};
   }
 
  private:

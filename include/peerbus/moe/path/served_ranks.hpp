@@ -29,7 +29,9 @@ class served_ranks {
   /// Returns whether the path serves no rank.
   [[nodiscard]] bool is_empty() const noexcept { return is_empty_; }
   /// Returns a number for each rank, 1 for a peer that is served, else 0: [ranks]. 0 for this rank.
-  [[nodiscard]] std::span<const std::uint8_t> peers() const noexcept { return peers_; }
+  [[nodiscard]] std::span<const std::uint8_t> peers() const noexcept {
+    return {peers_.data(), peers_.size()};
+  }
   /// Returns whether the path carries the copy with this place.
   [[nodiscard]] bool carries(const row_place& place) const noexcept {
     if (!place.sent()) return false;
@@ -43,7 +45,8 @@ class served_ranks {
   }
 
   /// Calls `call(rank)` for each rank that is served, until a call fails. This rank is last, so
-  /// that its copies are kept while the puts to the peers are in flight.
+  /// that it stores its own rows while the puts to the peers are in flight.
+  /// Returns: ok, or the code of the call that failed.
   template <class Call>
   [[nodiscard]] errc for_each(Call&& call) const noexcept {
     for (const rank_id peer : group_->peers())

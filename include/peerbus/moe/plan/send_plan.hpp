@@ -76,7 +76,7 @@ class send_plan {
   /// Returns the number of rows of all ranks for each block, as the last `place` found them. Empty
   /// in layouts with slots.
   [[nodiscard]] std::span<const std::uint32_t> totals() const noexcept {
-    return std::span{totals_}.first(geometry_.has_slots() ? 0 : totals_.size());
+    return {totals_.data(), geometry_.has_slots() ? 0 : totals_.size()};
   }
 
   /// Returns the number of tokens of the last `place`.
@@ -85,13 +85,13 @@ class send_plan {
   /// ranks in ascending order, then places nowhere.
   [[nodiscard]] std::span<const row_place> places(std::size_t token) const noexcept {
     const std::size_t copies = geometry_.copies_per_token;
-    return std::span{places_}.subspan(token * copies, copies);
+    return {places_.data() + token * copies, copies};
   }
   /// Returns the factor of each copy of a token in combine: the weight of its slot, or 1 if
   /// rank-major.
   [[nodiscard]] std::span<const float> factors(std::size_t token) const noexcept {
     const std::size_t copies = geometry_.copies_per_token;
-    return std::span{factors_}.subspan(token * copies, copies);
+    return {factors_.data() + token * copies, copies};
   }
   /// Calls `visit(k, expert, weight)` for each slot of a token, as `receiver` needs them: `expert`
   /// is the number of the expert among those of `receiver`. Slots of other ranks and empty slots

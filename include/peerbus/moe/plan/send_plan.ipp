@@ -79,7 +79,7 @@ PEERBUS_INLINE refusal send_plan::count(const detail::token_values& tokens,
       seen_block_[block] = mark;
     }
     if (may_be_lost && lost_ == lost_experts::renormalised)
-      scale_up(std::span{counted_slots_}.subspan(t * config_.top_k, config_.top_k), whole);
+      scale_up({counted_slots_.data() + t * config_.top_k, config_.top_k}, whole);
   }
   return {};
 }
@@ -94,7 +94,7 @@ PEERBUS_INLINE refusal send_plan::lose(const std::vector<bool>& gone,
                                        lost_experts wanted) noexcept {
   const std::size_t copies = geometry_.copies_per_token;
   for (std::size_t t = 0; t < tokens_; ++t) {
-    const auto slots = std::span{slots_}.subspan(t * config_.top_k, config_.top_k);
+    const std::span<choice> slots{slots_.data() + t * config_.top_k, config_.top_k};
     const float whole = weight_of(slots);
     for (std::size_t k = 0; k < slots.size(); ++k) {
       choice& slot = slots[k];
