@@ -313,7 +313,7 @@ TEST_CASE("of two parts that take each other for out of reach one goes on, unles
 TEST_CASE("who takes a set from another rank doubts what that one doubts") {
   constexpr std::size_t n = 7;
   // Rank 0 notices first that ranks 3 to 6 are gone. None of the others sees their end, or one
-  // does.
+  // does. If nobody does, ranks 1 and 2 wait until rank 0 vouches for it.
   for (const std::size_t witness : {n, std::size_t{0}, std::size_t{1}}) {
     CAPTURE(witness);
     const bool are_gone = witness != n;
@@ -324,6 +324,8 @@ TEST_CASE("who takes a set from another rank doubts what that one doubts") {
     if (witness != 0) all[0]->box->lose(0b1111000);
     std::vector<errc> codes(3, errc::ok);
     std::vector<std::size_t> left(3);
+    std::vector<std::size_t> left_unvouched(3);
+    std::atomic<bool> has_vouched{are_gone};
     std::vector<std::thread> threads;
     threads.reserve(3);
     for (std::size_t rank = 0; rank < 3; ++rank)
@@ -334,18 +336,123 @@ TEST_CASE("who takes a set from another rank doubts what that one doubts") {
           static_cast<void>(me.members->state(rank_id{0}));
           std::this_thread::yield();
         }
+        std::vector<rank_id> vouched;
         try {
           left[rank] = me.agreement.agree(me.view, patience(), patience()).members().size();
+          if (!has_vouched) left_unvouched[rank] = left[rank];
+          return;
         } catch (const peerbus::error& problem) {
           codes[rank] = problem.code();
         }
+        for (std::size_t gone = 3; gone < n; ++gone) vouched.emplace_back(gone);
+        has_vouched = true;
+        left[rank] = me.agreement.agree(me.view, patience(), patience(), vouched).members().size();
       });
     for (auto& thread : threads) thread.join();
     for (std::size_t rank = 0; rank < 3; ++rank) {
       CAPTURE(rank);
-      CHECK(codes[rank] == (are_gone ? errc::ok : errc::unreachable));
-      CHECK(left[rank] == (are_gone ? 3U : 0U));
+      CHECK(codes[rank] == (are_gone || rank != 0 ? errc::ok : errc::unreachable));
+      CHECK(left_unvouched[rank] == 0U);
+      CHECK(left[rank] == 3U);
     }
+  }
+}
+
+TEST_CASE("of ranks that put each other out at the same time one side goes on") {
+  // The ranks that each rank names, as bits. In the last two, a side that is too small by itself
+  // names ranks of the other, and it may be that neither goes on.
+  const std::vector<std::vector<std::size_t>> cases{
+      {0b10, 0b01},           {0b010, 0b001, 0},
+      {0b100, 0, 0b001},      {0b1100, 0b1100, 0b0011, 0b0011},
+      {0b1000, 0, 0, 0b0001}, {0b1010, 0b0101, 0b1010, 0b0101},
+      {0b1110, 0, 0, 0b0001}, {0b00110, 0b11001, 0b11001, 0, 0}};
+  for (std::size_t number = 0; number < cases.size(); ++number)
+    for (const bool leaves : {true, false}) {
+      const auto& names = cases[number];
+      const std::size_t n = names.size();
+      CAPTURE(number);
+      CAPTURE(leaves);
+      post_office office{n};
+      const auto all = participants_of(office);
+      std::atomic<bool> have_posted{false};
+      std::vector<errc> codes(n, errc::ok);
+      std::vector<group_view> views(n, group_view{n});
+      std::vector<std::thread> threads;
+      threads.reserve(n);
+      for (std::size_t rank = 0; rank < n; ++rank) {
+        all[rank]->box->close_until(have_posted);
+        threads.emplace_back([&, rank] {
+          participant& me = *all[rank];
+          std::vector<rank_id> named;
+          for (std::size_t other = 0; other < n; ++other)
+            if ((names[rank] >> other & 1U) != 0) named.emplace_back(other);
+          try {
+            views[rank] = me.agreement.agree(me.view, patience(), patience(), named);
+          } catch (const peerbus::error& problem) {
+            codes[rank] = problem.code();
+            if (leaves) me.box->end(peerbus::rank_state::left);
+          }
+        });
+      }
+      for (std::size_t rank = 0; rank < n; ++rank)
+        while (names[rank] != 0 &&
+               agreement_board::at(all[rank]->boards->boards()[rank]).revised.value() == 0)
+          std::this_thread::yield();
+      have_posted = true;
+      for (auto& thread : threads) thread.join();
+      std::vector<rank_id> winners;
+      for (std::size_t rank = 0; rank < n; ++rank)
+        if (codes[rank] == errc::ok) winners.emplace_back(rank);
+      if (number + 2 < cases.size()) CHECK(!winners.empty());
+      for (std::size_t rank = 0; rank < n; ++rank) {
+        CAPTURE(rank);
+        if (codes[rank] != errc::ok) {
+          CHECK(codes[rank] == errc::view_changed);
+          continue;
+        }
+        CHECK(views[rank].number() == 1);
+        const auto members = views[rank].members();
+        CHECK(std::vector<rank_id>(members.begin(), members.end()) == winners);
+      }
+    }
+}
+
+TEST_CASE("half without its first rank waits until the others answer or end") {
+  for (const bool answers : {true, false}) {
+    CAPTURE(answers);
+    post_office office{2};
+    const auto all = participants_of(office);
+    participant& first = *all[0];
+    participant& second = *all[1];
+    std::atomic<bool> runs{false};
+    first.box->close_until(runs);
+    const std::vector<rank_id> named{rank_id{0}};
+    const auto code_of = [](auto call) {
+      try {
+        call();
+      } catch (const peerbus::error& problem) {
+        return problem.code();
+      }
+      return errc::ok;
+    };
+    const auto soon = [] { return deadline::after(std::chrono::milliseconds{20}); };
+    for (int repeat = 0; repeat < 2; ++repeat)
+      CHECK(code_of([&] {
+              static_cast<void>(second.agreement.agree(second.view, soon(), soon(), named));
+            }) == errc::unreachable);
+    runs = true;
+    if (answers)
+      for (const bool names : {false, true})  // It has said so, and puts nobody out any more.
+        CHECK(code_of([&] {
+                const std::vector<rank_id> others(names ? 1 : 0, rank_id{1});
+                static_cast<void>(
+                    first.agreement.agree(first.view, patience(), patience(), others));
+              }) == errc::view_changed);
+    else
+      first.box->end();
+    const auto next = second.agreement.agree(second.view, patience(), patience());
+    CHECK(next.number() == 1);
+    CHECK((next.members().size() == 1 && next.contains(rank_id{1})));
   }
 }
 
@@ -474,6 +581,34 @@ TEST_CASE("what another tells ends the wait for those that have told nothing") {
   CHECK(code == errc::ok);
   CHECK(got == "abcd");
   CHECK_FALSE(all[1]->boards->has_told(rank_id{2}, rank_id{3}));
+}
+
+TEST_CASE("who names itself among the ranks that are gone is out, by its own word") {
+  constexpr std::size_t n = 3;
+  post_office office{n};
+  const auto all = participants_of(office);
+  // No rank does so by a call, which refuses its own rank.
+  std::vector<std::byte> set(32 + 16);
+  const std::uint64_t words[6] = {1, 1, 0, 0, 0b010, 0};
+  std::memcpy(set.data(), words, sizeof words);
+  std::vector<group_view> views(n, group_view{n});
+  std::vector<std::thread> threads;
+  threads.reserve(2);
+  for (const std::size_t rank : {0U, 2U}) {
+    all[rank]->boards->take(rank_id{1}, set);
+    CHECK(all[rank]->members->health(std::nullopt) == errc::peer_dead);
+    CHECK(all[rank]->members->first_failed() == rank_id{1});
+    threads.emplace_back([&, rank] {
+      participant& me = *all[rank];
+      views[rank] = me.agreement.agree(me.view, patience(), patience());
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const std::size_t rank : {0U, 2U}) {
+    CAPTURE(rank);
+    CHECK(views[rank].members().size() == 2);
+    CHECK_FALSE(views[rank].contains(rank_id{1}));
+  }
 }
 
 TEST_CASE("messages that do not belong to a board are dropped") {

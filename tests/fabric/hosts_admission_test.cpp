@@ -21,8 +21,11 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/tcp_join_running.hpp>
 #include <peerbus/bootstrap/tcp_settings.hpp>
+#include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/communicator.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/fabric.hpp>
 #include <peerbus/transport/planes.hpp>
 #include <peerbus/transport/unified_bus.hpp>
@@ -34,6 +37,7 @@
 #include "support/plan.hpp"
 #include "support/sanitized.hpp"
 #include "support/silent_children.hpp"
+#include "support/survivors.hpp"
 
 namespace hosts_admission_test {
 
@@ -103,12 +107,12 @@ TEST_CASE("a rank that is stopped, or lives, is put out, learns it, and comes ba
   hosts::check_eviction(over_planes, {0, 1, 2, 3}, 0, then::stopped);
   hosts::check_eviction(over_planes, {0, 1, 2, 3}, 3, then::stopped);
   hosts::check_eviction(over_fabric, {0, 1, 3}, 1, then::stopped);
-  // Without the others, the first of two could go on by itself.
-  hosts::check_eviction(over_fabric, {0, 1}, 0, then::stopped);
+  hosts::check_eviction(over_fabric, {0, 1}, 1, then::stopped);
   for (const then does : {then::serves, then::gathers, then::puts_them_out}) {
     for (const std::size_t evicted : {0U, 3U})
       hosts::check_eviction(over_planes, {0, 1, 2, 3}, evicted, does);
-    hosts::check_eviction(over_fabric, {0, 1}, 0, does);
+    // The second of two goes on only when the first one has answered.
+    hosts::check_eviction(over_fabric, {0, 1}, does == then::serves ? 0 : 1, does);
   }
 }
 
@@ -144,6 +148,32 @@ TEST_CASE("a process that dies while it makes what it needs") {
     return 0;
   });
   CHECK(test::status_of(child) == killed);
+  for (const pid_t each : children) CHECK(test::status_of(each) == 0);
+}
+
+TEST_CASE("what a newcomer makes differs") {
+  const test::time_limit limit;
+  const auto port = test::free_tcp_port();
+  constexpr std::string_view difference = "top_k is 3 on rank 0 but 2 on rank 1";
+  const auto children = start_two(port, [&](std::unique_ptr<member> now, const auto& place) {
+    test::expect(admit_soon(*now, place) == nullptr, "a refusal");
+    test::expect(now->door.refusal().find(difference) != std::string::npos, now->door.refusal());
+    now->check_rounds();
+  });
+  const pid_t child = test::in_child([&] {
+    const auto place = place_of(1, port);
+    test::expect_error(errc::mismatch, {difference}, [&] {
+      static_cast<void>(peerbus::join_running(place, [](std::unique_ptr<peerbus::bootstrap> boot) {
+        peerbus::communicator<peerbus::any_transport> comm{over_planes(*boot)};
+        auto config = survivors::config;
+        config.top_k = 2;
+        const hosts::exchange other{comm, config, peerbus::codec::int8_per_token{}};
+        return boot;
+      }));
+    });
+    return 0;
+  });
+  CHECK(test::status_of(child) == 0);
   for (const pid_t each : children) CHECK(test::status_of(each) == 0);
 }
 

@@ -11,23 +11,29 @@
 // gather what all have made, and take the new group if all could. Who takes it calls `await_admission`, an
 // allgather of the new group, and goes on whatever that brings. The newcomer is a member once it has completed
 // both allgathers; otherwise it calls again. Up to CRASHES processes die before any step, and others learn of
-// it later, each at a time of its own.
+// it later, each at a time of its own. Up to TIMEOUTS deadlines pass, each in any wait: the process gives up what
+// it waited for. A member that does so in the gather has given by then; its `admit` throws timed_out, and it
+// takes neither group.
 //
 // Taken as given: the members' gather is the one of gather.pml, so that all that come to its end have
 // everything or none has. Here whichever comes to an end first says which.
 //
 // Proved:
 //  - All members that come to an end decide the same: the new group, or the old one, or that a member is gone.
+//    Those whose deadline passes in the gather decide nothing.
 //  - A newcomer that is a member is one of a group that the members took, and no member keeps the old one.
 //  - Nobody waits forever: there is no state in which somebody waits and nothing moves.
 //
-// Not proved: the same where deadlines pass; two newcomers, who are welcomed or refused together.
+// Not proved: the same for two newcomers, who are welcomed or refused together.
 
 #ifndef MEMBERS
 #define MEMBERS 2
 #endif
 #ifndef CRASHES
 #define CRASHES 1 // with more, a process that waits in vain could die instead
+#endif
+#ifndef TIMEOUTS
+#define TIMEOUTS 1
 #endif
 #define ALL (MEMBERS + 1) // the newcomer is the last
 #define NEW MEMBERS
@@ -50,8 +56,10 @@ bool took_new;           // decided so
 bool kept_old;
 bool joined;
 byte deaths;
+byte timeouts;
 
 #define DIES atomic { deaths < CRASHES -> deaths++; crashed[me] = true; left[me] = true; goto gone }
+#define TIMES_OUT atomic { timeouts < TIMEOUTS -> timeouts++ }
 #define ENDED(p) ended[me * ALL + (p)]
 
 // One allgather of the new group: a connection that ends is seen by those who still wait.
@@ -69,6 +77,7 @@ inline all_gather(k, failed) {
     :: atomic { gave[k * ALL + p] -> p++ }
     :: atomic { left[p] && !gave[k * ALL + p] -> failed = true; break }
     :: atomic { left[p] && gave[k * ALL + p] -> failed = true; break } // the host died before it told all
+    :: TIMES_OUT -> failed = true; break
     :: DIES
     fi
   od
@@ -90,6 +99,11 @@ inline decide() {
     :: atomic { gave_old[p] -> p++ }
     :: atomic { ENDED(p) && !gave_old[p] -> assert(!old_ended); old_failed = true; goto gives_up }
     :: atomic { old_failed -> goto gives_up }
+#ifdef BROKEN_DEADLINE_KEEPS // It goes on with the old group, and the others do not know that.
+    :: TIMES_OUT -> failed = true; goto decided
+#else
+    :: TIMES_OUT -> goto waited_in_vain
+#endif
     :: DIES
     fi
   od;
@@ -120,6 +134,7 @@ proctype member(byte me) {
     :: answer[me] == WELCOME
     :: answer[me] == REFUSED -> failed = true
     :: ENDED(0) -> failed = true
+    :: TIMES_OUT -> failed = true
     :: DIES
     fi
   :: me == 0 ->
@@ -132,6 +147,7 @@ proctype member(byte me) {
       :: atomic { called[p] -> p++ }
 #ifndef BROKEN_WAITS_FOR_THE_DEAD
       :: atomic { ENDED(p) -> failed = true; p++ }
+      :: TIMES_OUT -> failed = true; break // It refuses all.
 #endif
       :: DIES
       fi
@@ -166,6 +182,9 @@ proctype member(byte me) {
 #ifndef BROKEN_EACH_FOR_ITSELF
   decide();
 #endif
+#ifdef BROKEN_DEADLINE_KEEPS
+decided:
+#endif
   if
   :: atomic { failed -> assert(!took_new); assert(!joined); kept_old = true; left[me] = true; goto gone }
   :: atomic { !failed -> assert(!kept_old); took_new = true }
@@ -175,7 +194,9 @@ proctype member(byte me) {
   all_gather(1, failed);
   goto gone;
 gives_up:
-  atomic { left[me] = true; assert(!took_new && !kept_old && !joined) };
+  atomic { left[me] = true; assert(!took_new && !kept_old && !joined); goto gone };
+waited_in_vain:
+  atomic { left[me] = true; assert(!joined) };
 gone:
   skip
 }
@@ -192,6 +213,7 @@ proctype newcomer(byte me) {
   :: answer[me] == WELCOME
   :: answer[me] == REFUSED -> goto again
   :: ENDED(0) -> goto again
+  :: TIMES_OUT -> goto again
   :: DIES
   fi;
   all_gather(0, failed);

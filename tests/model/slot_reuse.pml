@@ -35,20 +35,26 @@
 // holds the memory from the first moment at which it may read until the last, and nobody may write
 // there meanwhile.
 //
+// -DFAILURES: one rank dies before any of its calls and signals, and the deadline of one wait, of any rank, passes.
+// What is on the wire of a rank that is gone arrives or not. The other ranks learn of its end later, as they wait.
+// A rank whose wait fails writes nothing more, because control_messages::fail_waiting poisons its communicator, and
+// tells the others. It still reads what it holds.
+//
 // Proved, for DISPATCHES dispatches:
 //  - Rows, counts, notes, what came home, and outputs are those of the batch when they are read first,
 //    and nobody overwrites them before they are read last.
 //  - What a put has not read yet is not overwritten (-DSTAGED).
 //  - No rank waits forever: there is no state in which a rank waits and nothing moves.
+//  - The same with -DFAILURES, also for what a rank holds that has died or given up.
 //
 // Not proved: anything about more dispatches, three batches in flight, or ranks that make their calls in
 // different orders, which a contract forbids.
 //
-// Abstracted. A rank has one lane. Calls have no deadline, nobody dies and nobody refuses (refusal.pml has
-// these). A board that all ranks read, as more than four ranks over a direct transport have, is modelled
-// as a copy for each reader; a signal there is no earlier than any of the copies. With slots, a rank
-// that has nothing for a peer sends its counts all the same. Codecs, streaming stores, weights of a combine and
-// exchanges in two levels are left out, and so is `resume`, by which ranks go on in a later view.
+// Abstracted. A rank has one lane, and nobody refuses (refusal.pml has that). A board that all ranks
+// read, as more than four ranks over a direct transport have, is modelled as a copy for each reader; a
+// signal there is no earlier than any of the copies. With slots, a rank that has nothing for a peer
+// sends its counts all the same. Codecs, streaming stores, weights of a combine and exchanges in two
+// levels are left out, and so is `resume`, by which ranks go on in a later view.
 //
 // tests/moe/reuse_model_test.cpp has more kinds of calls, refusals and three batches in flight, over
 // orders that are given or drawn at random.
@@ -258,6 +264,29 @@ end:
    signals[SIGNAL_AT(phase, me, PEER(2), set)] >= (least))
 #endif
 
+#ifdef FAILURES
+// The rank may die here.
+#define STEP if :: !has_died -> has_died = true; is_any_gone = true; goto ends :: true fi
+#ifdef BROKEN_GOES_ON // as if what it waited for had come
+#define GIVES_UP skip
+#else
+#define GIVES_UP goto ends
+#endif
+// Goes on once `came` is true, or fails.
+#define AWAIT(came)                                                          \
+  if                                                                         \
+  :: came                                                                    \
+  :: !(came) && is_any_gone -> GIVES_UP                                      \
+  :: !(came) && !has_timed_out -> has_timed_out = true; is_any_gone = true; GIVES_UP \
+  fi
+#else
+#define STEP skip
+#define AWAIT(came) came
+#endif
+bool has_died;
+bool has_timed_out;
+bool is_any_gone; // a rank that has died, or has told that its wait failed
+
 // The rows of dispatch n leave: any_row_path::send, then announce.
 inline send_rows(n) {
   staged[AT(me, STAGING_SET(n))] = n;
@@ -265,6 +294,7 @@ inline send_rows(n) {
   assert(rows_held[AT(me, ROW_SET(n))] == 0);
   rows[ROW_AT(me, ROW_SET(n), PLACE(me, n))] = n;
   PUT(ROWS, n);
+  STEP;
   ANNOUNCE(ALL_ROWS, SET(n), n)
 }
 
@@ -279,9 +309,10 @@ inline rows_are(n) {
 // announce_outputs, reopen, one_phase::give_up: one more attempt of the set.
 inline announce_attempt() {
   attempts[s]++;
+  STEP;
   ANNOUNCE(ALL_OUTPUTS, s, attempts[s])
 }
-#define ATTEMPT_CAME ALL_CAME(ALL_OUTPUTS, s, attempts[s])
+#define ATTEMPT_CAME AWAIT(ALL_CAME(ALL_OUTPUTS, s, attempts[s]))
 
 // This rank gives up the notes of the batch in set s, what came home for it, and its rows.
 inline give_up() {
@@ -297,6 +328,7 @@ inline begin_dispatch() {
   numbers[s] = latest;
   counts[COUNTS_AT(me, me, latest)] = latest;
   PUT(COUNTS, latest);
+  STEP;
 #ifdef ONE_PHASE
   send_rows(latest);
   stages[s] = SENT
@@ -377,6 +409,7 @@ proctype rank(byte me) {
   byte q = 0;
 next:
   atomic {
+    STEP;
     next_call();
     if
     :: call == SEND ->
@@ -429,8 +462,9 @@ next_ready:
     fi;
 #ifndef BROKEN_ROWS_BEFORE_COUNTS // Rows leave without waiting for counts.
     if
-    :: ALL_CAME(ALL_COUNTS, SET(at), at)
     :: at > wanted -> goto no_more // As if the signals had not arrived yet.
+    :: at > wanted && ALL_CAME(ALL_COUNTS, SET(at), at)
+    :: at <= wanted -> AWAIT(ALL_CAME(ALL_COUNTS, SET(at), at))
     fi;
     // counts_first::place reads the counts, after_send reads them again, and notes are read later.
     counts_are(at);
@@ -450,7 +484,7 @@ no_more:
     if
     :: call >= RECEIVE && call < COMBINE_SEND ->
       // end_dispatch: receive
-      ALL_CAME(ALL_ROWS, s, numbers[s]);
+      AWAIT(ALL_CAME(ALL_ROWS, s, numbers[s]));
       rows_are(numbers[s]);
 #ifdef ONE_PHASE
       counts_are(numbers[s]);

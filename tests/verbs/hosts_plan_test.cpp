@@ -27,7 +27,7 @@ TEST_CASE("verbs: plans") {
 
 TEST_CASE("verbs: a rank that is stopped, or lives, is put out, learns it, and comes back") {
   hosts::check_eviction(hosts::over<peerbus::verbs>, {0, 1, 2}, 0, hosts::then::stopped);
-  hosts::check_eviction(hosts::over<peerbus::verbs>, {0, 1}, 0, hosts::then::puts_them_out);
+  hosts::check_eviction(hosts::over<peerbus::verbs>, {0, 1}, 1, hosts::then::puts_them_out);
 }
 
 TEST_CASE("verbs: waits end when another rank puts somebody out") {

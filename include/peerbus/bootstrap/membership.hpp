@@ -102,24 +102,25 @@ class membership {
   /// rank has ended since the last poll, and a few atomic loads per rank.
   [[nodiscard]] std::optional<rank_id> first_failed() const noexcept;
 
-  /// Returns `peer_dead` if waiting for `awaited` is hopeless, otherwise `ok`. It is hopeless if
-  /// another rank has failed or died, if another rank has given up a rank, if `awaited` has left,
-  /// or if all other ranks have left. An empty `awaited` stands for any rank. A wait for the caller
-  /// itself does not depend on ranks that left.
+  /// Returns `peer_dead` if a wait for `awaited` cannot succeed, otherwise `ok`. It cannot succeed
+  /// if another rank has failed or died, if another rank has given up a rank, if `awaited` has
+  /// left, or if all other ranks have left. An empty `awaited` stands for any rank. A wait for the
+  /// caller itself does not depend on ranks that left.
   /// Cost: as `first_failed`.
   [[nodiscard]] errc health(std::optional<rank_id> awaited) const noexcept;
 
-  /// Lets operations go on without `peer`, which has ended or is put out. From now on `health`,
-  /// `first_failed` and `describe_missing` ignore `peer`, except that waiting for `peer` itself
-  /// stays hopeless. Unless `peer` has left, its state becomes `excluded`. Earlier results
-  /// `peer_dead`, and the ranks of `note_given_up`, are forgotten.
+  /// Excludes `peer`, which may have ended or may still run, so that operations continue without
+  /// it. From now on `health`, `first_failed` and `describe_missing` ignore `peer`. Only a wait for
+  /// `peer` itself still ends with `peer_dead`. Unless `peer` has left, its state becomes
+  /// `excluded`. Earlier results `peer_dead`, and the ranks of `note_given_up`, are forgotten.
   void exclude(rank_id peer) noexcept;
   /// Records that another rank goes on without `peer`, which may be this rank and may live. Until
   /// this rank excludes a rank, `health` returns `peer_dead`, so that no wait goes on. No state
   /// changes.
   void note_given_up(rank_id peer) noexcept;
-  /// Makes this group, the part `ranks` of `whole`, also heed the `note_given_up` of `whole` while
-  /// that exists. Call it before other threads use the membership.
+  /// Makes the ranks of `note_given_up` of `whole` count as given up in this group too, which is
+  /// the part `ranks` of `whole`, as long as `whole` exists. Call it before other threads use the
+  /// membership.
   void listen_to(const std::shared_ptr<const membership>& whole, std::vector<rank_id> ranks);
   /// Returns whether the group goes on without `peer`.
   [[nodiscard]] bool is_excluded(rank_id peer) const noexcept {
@@ -140,6 +141,15 @@ class membership {
   /// may have ended then).
   void end(std::span<const rank_id> peers, deadline until);
 
+  ///@{
+  /// Returns whether nothing is known of an end of `peer`, which may be excluded: it runs and has a
+  /// connection to this rank, or it also may be out of reach. Does not poll. Of excluded ranks,
+  /// only a `membership_source` still tells.
+  [[nodiscard]] bool is_connected(rank_id peer) const noexcept {
+    return said_by(peer) == rank_state::running;
+  }
+  [[nodiscard]] bool may_live(rank_id peer) const noexcept;
+  ///@}
   /// Returns whether `peer` is out of reach and not excluded. It then counts as ended but may live.
   [[nodiscard]] bool is_out_of_reach(rank_id peer) const noexcept {
     return said_by(peer) == rank_state::lost;
@@ -202,8 +212,8 @@ class membership {
   [[nodiscard]] std::optional<activity> last_seen(rank_id rank) const noexcept;
 
   /// Returns `last_seen` in words, for messages: "last heard 4.9 s ago, waiting for rows of
-  /// dispatch 17". Empty if `peer` shares no memory with this rank, or in a mesh over TCP has told
-  /// of no wait.
+  /// dispatch 17". Empty if `peer` shares no memory with this rank, or in a mesh over TCP has
+  /// reported no wait.
   [[nodiscard]] std::string describe_last_seen(rank_id peer) const;
 
   /// Lists `awaited`, the ranks that a wait misses, for its error. Each rank has `what(rank)` and

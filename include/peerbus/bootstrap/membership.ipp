@@ -115,7 +115,10 @@ PEERBUS_INLINE void membership::exclude(rank_id peer) noexcept {
   // Whoever started the ranks learns from the word that the others did not end with this one.
   state_word& word = states_[peer.index()];
   std::uint32_t present = word.load(std::memory_order_relaxed);
-  while (present != static_cast<std::uint32_t>(rank_state::left) &&
+  // Nobody else reads the words of a `membership_source`, which still reports the end of a rank.
+  const bool keeps_word =
+      news_ != nullptr && present != static_cast<std::uint32_t>(rank_state::lost);
+  while (!keeps_word && present != static_cast<std::uint32_t>(rank_state::left) &&
          present != static_cast<std::uint32_t>(rank_state::excluded) &&
          !word.compare_exchange_weak(present, static_cast<std::uint32_t>(rank_state::excluded),
                                      std::memory_order_relaxed)) {
@@ -198,7 +201,7 @@ PEERBUS_INLINE std::optional<activity> membership::last_seen(rank_id rank) const
 PEERBUS_INLINE bool membership::ends_within(rank_id peer,
                                             std::chrono::milliseconds patience) const noexcept {
   if (!is_here()) return false;
-  if (news_ != nullptr) return news_->ends_within(peer, patience);
+  if (news_ != nullptr) return is_excluded(peer) || news_->ends_within(peer, patience);
   const unique_fd& process = processes_[peer.index()];
   if (!process) return false;
   const auto until = deadline::after(patience);
@@ -210,6 +213,12 @@ PEERBUS_INLINE bool membership::ends_within(rank_id peer,
   // The epoll set may report the end a moment later. order: release; pairs with `noticed`.
   ended_[peer.index()].store(true, std::memory_order_release);
   return true;
+}
+
+PEERBUS_INLINE bool membership::may_live(rank_id peer) const noexcept {
+  const auto announced = said_by(peer);
+  return announced == rank_state::running || announced == rank_state::lost ||
+         announced == rank_state::excluded;
 }
 
 PEERBUS_INLINE bool membership::followed(rank_id peer) const noexcept {
@@ -255,7 +264,8 @@ PEERBUS_INLINE rank_state membership::noticed(rank_id peer) const noexcept {
   const bool ended = ended_[peer.index()].load(std::memory_order_acquire);
   const auto announced = said_by(peer);
   const bool died = announced == rank_state::died || (announced == rank_state::running && ended);
-  const bool bad = died || announced == rank_state::followed || announced == rank_state::lost ||
+  const bool bad = died || (announced == rank_state::running && is_excluded(peer)) ||
+                   announced == rank_state::followed || announced == rank_state::lost ||
                    announced == rank_state::excluded;
   return bad ? rank_state::failed : announced;
 }

@@ -35,6 +35,13 @@ namespace peerbus::detail {
 /// operation. No operation is completed in that view, and its members come back with the larger
 /// set. tests/model/view_agreement.pml checks that.
 ///
+/// A rank that is excluded and connected may live, and may exclude the others at the same time.
+/// Therefore only more than half of the view's members, or half of them with its first member,
+/// decide without a proof that it does not continue: its end, its departure, or its own number in
+/// the set on its board. A rank writes this when it reads its number in the set of another rank,
+/// and decides on no view afterwards. A rank whose set leaves enough members does not heed
+/// connected ranks of that set, because they cannot decide without it.
+///
 /// It needs a reliable notice of death: a rank that the membership reports as ended does nothing
 /// any more. A living rank that others exclude (`evicted`) may enter a view with them before it
 /// learns of that. No operation is completed in that view. tests/model/posted_views.pml has such
@@ -60,7 +67,8 @@ class view_agreement {
   ///
   /// Ranks that are out of reach may live and agree likewise, unless a rank that continues has seen
   /// their end or names them in `evicted`. The others continue without them only if they are more
-  /// than half of the members of `present`, or half of them with its first member.
+  /// than half of the members of `present`, or half of them with its first member. Fewer ranks wait
+  /// for ranks of `evicted` that are connected until these end, leave or give way.
   /// Cost: each rank writes its board once for each set that it knows, and reads all boards.
   /// Throws: `error` timed_out that names a rank which did not call; view_changed if the others
   /// continued without this rank; unreachable if too few are left.
@@ -115,14 +123,28 @@ class view_agreement {
   bool add_ended(std::vector<bool>& gone) noexcept;
   /// Adds the ranks in the set of `theirs` to `gone`. Returns whether `gone` has grown.
   bool add(std::vector<bool>& gone, const record& theirs) noexcept;
+  /// Returns whether `rank` goes on in no view after its present one: it has ended or left, or its
+  /// board names itself.
+  [[nodiscard]] bool is_proved_out(rank_id rank) const noexcept;
+  /// Forgets the doubts about ranks of `gone` that are proved out. Returns whether there were any.
+  bool drop_doubts(const std::vector<bool>& gone) noexcept;
+  /// Returns whether `gone` has `doubtful` members of `present`, of which each is connected, so
+  /// that it may still be proved out.
+  [[nodiscard]] bool may_prove(const group_view& present, const std::vector<bool>& gone,
+                               const std::vector<bool>& doubtful) const noexcept;
+  /// Returns whether the members of `present` outside `gone` are more than half, or half with the
+  /// first member.
+  [[nodiscard]] static bool are_enough(const group_view& present,
+                                       const std::vector<bool>& gone) noexcept;
   /// Checks that enough ranks continue.
   /// Throws: `error` unreachable if the members of `next` are too few for `agree`, because
   /// `doubtful` ranks may live.
   static void require_enough(const group_view& present, const group_view& next,
                              const std::vector<bool>& doubtful);
-  /// Checks that `rank` has not excluded this rank.
+  /// Checks that `rank` has not excluded this rank from the view after `present`. Otherwise this
+  /// rank writes itself to its board, and goes on in no view.
   /// Throws: `error` view_changed if `rank` has continued, or is about to, without this rank.
-  void require_member(rank_id rank) const;
+  void require_member(rank_id rank, const group_view& present);
   /// Returns whether `rank` gives no more contributions in `view`.
   [[nodiscard]] bool gives_no_more(rank_id rank, const group_view& view) const noexcept;
   /// Waits for the contribution of `ended` in `turn`, or until each living member of `view` has
@@ -133,6 +155,8 @@ class view_agreement {
   /// Waits until `awaited`, or another rank outside `gone`, has written its board after its
   /// revision in `revisions`, [ranks], or until a rank is seen to have ended. If `awaited` is this
   /// rank, waits for the other ranks only.
+  /// Returns: ok if `awaited` has written; view_changed if another rank has; peer_dead if a rank
+  /// has ended; timed_out.
   [[nodiscard]] errc wait(rank_id awaited, const std::vector<bool>& gone,
                           const std::vector<std::uint64_t>& revisions,
                           deadline until) const noexcept;
@@ -143,6 +167,7 @@ class view_agreement {
   posted_boards* posted_;
   std::vector<bool> doubtful_ =
       std::vector<bool>(boards_.size());  ///< ranks that may live, as far as is known
+  std::optional<rank_id> put_out_by_;     ///< the rank whose set this rank has given way to
   std::uint64_t gathers_ = 0;             ///< the latest turn in view `gathered_in_`
   std::uint64_t gathered_in_ = 0;
 };

@@ -56,7 +56,7 @@ PEERBUS_INLINE bool view_agreement::add(std::vector<bool>& gone, const record& t
   for (std::size_t i = 0; i < theirs.gone.size(); ++i) {
     if (!theirs.gone[i] || gone[i]) continue;
     has_grown = true;
-    take_out(gone, rank_id{i}, theirs.doubtful[i]);
+    take_out(gone, rank_id{i}, theirs.doubtful[i] && !is_proved_out(rank_id{i}));
   }
   return has_grown;
 }
@@ -78,8 +78,9 @@ PEERBUS_INLINE errc view_agreement::wait(rank_id awaited, const std::vector<bool
   return word.wait_at_least(revisions[awaited.index()] + 1, until, thresholds_, [&]() noexcept {
     for (const rank_id rank : all_ranks{gone.size()}) {
       if (has_ended(rank, gone)) return errc::peer_dead;
-      // Who puts a rank out that lives has a set which nobody else may come to.
-      if (rank != own() && !gone[rank.index()] &&
+      if (rank == own() || (gone[rank.index()] && !doubtful_[rank.index()])) continue;
+      // A rank that excludes a living rank may have a set to which no other rank comes.
+      if ((gone[rank.index()] && is_proved_out(rank)) ||
           board_of(rank).revised.value() != revisions[rank.index()])
         return errc::view_changed;
     }
@@ -87,10 +88,23 @@ PEERBUS_INLINE errc view_agreement::wait(rank_id awaited, const std::vector<bool
   });
 }
 
-PEERBUS_INLINE void view_agreement::require_member(rank_id rank) const {
-  if (has_named(rank, own()))
+PEERBUS_INLINE bool view_agreement::is_proved_out(rank_id rank) const noexcept {
+  static_cast<void>(members_->state(rank));  // Brings its board up to date.
+  return !members_->may_live(rank) || has_named(rank, rank);
+}
+
+PEERBUS_INLINE void view_agreement::require_member(rank_id rank, const group_view& present) {
+  if (!put_out_by_ && has_named(rank, own())) {
+    put_out_by_ = rank;
+    // Too few ranks go on only when they know that this rank does not. The set without the ranks
+    // that this rank has named takes these names back.
+    std::vector<bool> gone = present.gone();
+    gone[own().index()] = true;
+    write(gone, present.number());
+  }
+  if (put_out_by_)
     throw error{errc::view_changed, concat("the other ranks went on without ", own(), ", which ",
-                                           rank, " took for gone")};
+                                           *put_out_by_, " took for gone")};
 }
 
 PEERBUS_INLINE bool view_agreement::gives_no_more(rank_id rank,
@@ -124,27 +138,33 @@ PEERBUS_INLINE errc view_agreement::await_last_words(rank_id ended, std::uint64_
 PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadline noticed,
                                                 deadline until, std::span<const rank_id> evicted) {
   std::vector<bool> gone = present.gone();
-  for (const rank_id rank : evicted) take_out(gone, rank, false);
+  // The caller vouches for ranks that are out of reach. Connected ranks say so themselves.
+  for (const rank_id rank : evicted)
+    take_out(gone, rank, members_->is_connected(rank) && !is_proved_out(rank));
   const auto begun = members_->begin_wait(
       {.operation = group_operation::view_change, .number = present.number() + 1});
   for (bool is_written = false;;) {
     bool has_grown = add_ended(gone);
+    if (drop_doubts(gone) && !are_enough(present, gone)) is_written = false;  // Others need it too.
     std::uint64_t number = present.number();
     // Once all have written the same set, all read the same of whom nobody has seen the end.
     std::vector<bool> doubtful = doubtful_;
     std::optional<rank_id> awaited;
     std::vector<std::uint64_t> revisions(gone.size());
-    revisions[own().index()] = board_of(own()).revised.value();
+    for (const rank_id rank : all_ranks{gone.size()})
+      revisions[rank.index()] = board_of(rank).revised.value();
     for (const rank_id rank : all_ranks{gone.size()}) {
       if (rank == own() || !present.contains(rank)) continue;
-      // Those who went on without this rank may have ended since, or be taken for gone by it.
-      require_member(rank);
       const bool is_gone = gone[rank.index()];
+      // Ranks that went on without this rank may have ended since, or be taken for gone by it. But
+      // a connected rank that this rank has excluded, with enough others, cannot have gone on.
+      if (!is_gone || !doubtful_[rank.index()] || !members_->is_connected(rank) ||
+          !are_enough(present, gone) || put_out_by_)
+        require_member(rank, present);
       if (is_gone && members_->state(rank) != rank_state::left) continue;
       const record theirs = read(rank);
       has_grown = add(gone, theirs) || has_grown;
       if (is_gone) continue;
-      revisions[rank.index()] = theirs.revision;
       for (std::size_t i = 0; i < doubtful.size(); ++i)
         doubtful[i] = doubtful[i] && theirs.doubtful[i];
       number = std::max(number, theirs.view);
@@ -163,6 +183,9 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
       continue;
     }
     if (!awaited) {
+      if (!are_enough(present, gone) && may_prove(present, gone, doubtful) &&
+          wait(own(), gone, revisions, until) != errc::timed_out)
+        continue;
       members_->end_wait(begun);
       group_view next{number + 1, gone.size(), std::move(gone)};
       require_enough(present, next, doubtful);
@@ -179,21 +202,48 @@ PEERBUS_INLINE group_view view_agreement::agree(const group_view& present, deadl
   }
 }
 
+PEERBUS_INLINE bool view_agreement::drop_doubts(const std::vector<bool>& gone) noexcept {
+  const std::vector<bool> before = doubtful_;
+  for (const rank_id rank : all_ranks{gone.size()})
+    if (gone[rank.index()] && doubtful_[rank.index()] && is_proved_out(rank))
+      doubtful_[rank.index()] = false;
+  return doubtful_ != before;
+}
+
+PEERBUS_INLINE bool view_agreement::may_prove(const group_view& present,
+                                              const std::vector<bool>& gone,
+                                              const std::vector<bool>& doubtful) const noexcept {
+  bool has_doubts = false;
+  for (const rank_id rank : present.members()) {
+    if (!gone[rank.index()] || !doubtful[rank.index()]) continue;
+    if (!members_->is_connected(rank)) return false;
+    has_doubts = true;
+  }
+  return has_doubts;
+}
+
+PEERBUS_INLINE bool view_agreement::are_enough(const group_view& present,
+                                               const std::vector<bool>& gone) noexcept {
+  const auto members = present.members();
+  const auto left = static_cast<std::size_t>(std::count_if(
+      members.begin(), members.end(), [&](rank_id rank) { return !gone[rank.index()]; }));
+  return 2 * left > members.size() ||
+         (2 * left == members.size() && !gone[members.front().index()]);
+}
+
 PEERBUS_INLINE void view_agreement::require_enough(const group_view& present,
                                                    const group_view& next,
                                                    const std::vector<bool>& doubtful) {
   std::vector<rank_id> out_of_reach;
   for (const rank_id rank : present.members())
     if (!next.contains(rank) && doubtful[rank.index()]) out_of_reach.push_back(rank);
-  const std::size_t before = present.members().size();
-  const std::size_t left = next.members().size();
-  const bool has_first = next.contains(present.members().front());
-  if (out_of_reach.empty() || 2 * left > before || (2 * left == before && has_first)) return;
-  throw error{errc::unreachable,
-              concat("going on without ", describe_ranks(out_of_reach),
-                     ", out of reach, who may live and go on too: ", left, " of ", before,
-                     " ranks are left; expected more than half, or half with ",
-                     present.members().front(), ", or that continue_without names them")};
+  if (out_of_reach.empty() || are_enough(present, next.gone())) return;
+  throw error{
+      errc::unreachable,
+      concat("going on without ", describe_ranks(out_of_reach), ", who may live and go on too: ",
+             next.members().size(), " of ", present.members().size(),
+             " ranks are left; expected more than half, or half with ", present.members().front(),
+             ", or that they end or answer, or that continue_without names those out of reach")};
 }
 
 PEERBUS_INLINE std::vector<std::byte> view_agreement::gather(const group_view& view,
@@ -229,7 +279,7 @@ PEERBUS_INLINE std::vector<std::byte> view_agreement::gather(const group_view& v
     if (code == errc::peer_dead && posted_ != nullptr)
       code = await_last_words(rank, turn, view, until);
     // Then what it gives is for a later view. It has posted the set before.
-    require_member(rank);
+    require_member(rank, view);
     // It may have given between the first look and its end.
     if (code != errc::ok && theirs.gathered.value() >= turn) code = errc::ok;
     if (code != errc::ok)

@@ -23,8 +23,10 @@ extern "C" {
  * PEERBUS_METRICS=/some/path/{rank}.prom: the communicator counts the operations, bytes, waits and
  * refusals of this rank, those of its subgroups included, and writes them to that file in the text form
  * of Prometheus. It replaces the file when it is made and destroyed, and when a call of the rank begins and
- * the last file is a second old. Two communicators with one file overwrite each other's. Cost: two clock
- * reads and some atomic additions for each operation and wait; once a second a small file.
+ * the last file is a second old. A rank keeps its number, its file and the numbers of views in the
+ * communicator that peerbus_comm_survivors makes. Two other communicators with one file overwrite each
+ * other's. Cost: two clock reads and some atomic additions for each operation and wait; once a second a
+ * small file.
  */
 typedef struct peerbus_comm peerbus_comm;
 
@@ -228,8 +230,9 @@ PEERBUS_API peerbus_code peerbus_comm_continue(peerbus_comm *comm, int64_t timeo
  * Goes on as `peerbus_comm_continue` without the `count` ranks `evicted` too, who may live, be stopped or
  * out of reach. Their processes are ended as by `kill -9` if all ranks share the memory of one host. Else
  * they get errors, and PEERBUS_VIEW_CHANGED from `peerbus_comm_continue`; who names one that is out of
- * reach must know that it does not go on. All others call this, or that once a call of theirs has failed,
- * again while the view stays as it is.
+ * reach must know that it does not go on. Of ranks that name each other at most one side goes on: more than half of
+ * the view, or half with its first rank; fewer when those that they name have learned it, or ended. All
+ * others call this, or that once a call of theirs has failed, again while the view stays as it is.
  * Errors: PEERBUS_INVALID_ARGUMENT if `evicted` names the caller or no rank; as `peerbus_comm_continue`.
  */
 PEERBUS_API peerbus_code peerbus_comm_continue_without(peerbus_comm *comm, const uint64_t *evicted,
