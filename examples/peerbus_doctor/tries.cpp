@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/communicator/log_choices.hpp>
 #include <peerbus/core/align.hpp>
@@ -22,6 +23,10 @@
 #include <peerbus/core/log.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/log_choices.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
@@ -332,6 +337,19 @@ peerbus::any_transport make_transport(std::string_view name, peerbus::bootstrap&
   return peerbus::any_transport{peerbus::unified_bus{boot}};
 }
 
+/// Tells `log` what an exchange of a usual size would choose. None is made, as that takes memory.
+void log_usual_exchange(group& comm, const peerbus::stderr_log& log) {
+  namespace moe = peerbus::moe;
+  constexpr moe::exchange_config usual{
+      .experts = 256, .hidden = 7168, .top_k = 8, .max_tokens = 128};
+  using exchange =
+      moe::exchange<peerbus::any_transport, peerbus::codec::int8_per_token, moe::automatic>;
+  log(peerbus::log_level::info,
+      concat("exchange: of ", usual.experts, " experts, top_k ", usual.top_k, ", ",
+             usual.max_tokens, " tokens of ", usual.hidden, " channels as int8 would begin with"));
+  moe::log_choices(exchange::choices_for(comm, usual), log);
+}
+
 }  // namespace
 
 pair_matrix try_pairs(peerbus::bootstrap& boot, std::string_view transport,
@@ -340,6 +358,7 @@ pair_matrix try_pairs(peerbus::bootstrap& boot, std::string_view transport,
   log(peerbus::log_level::info, concat("transport: ", transport, ", as --transport says"));
   group comm{make_transport(transport, boot, log), {.timeout = options.timeout}};
   peerbus::log_choices(comm, log);
+  if (log) log_usual_exchange(comm, log);
   pair_player player{comm, options};
   begin();
   return player.play();

@@ -68,6 +68,14 @@ TEST_CASE("cost_table: tables that differ have other hashes") {
   other.set("zero", -0.0);
   CHECK(one.hash() == other.hash());
   CHECK(cost_table::parse("peerbus costs 1\n").hash() == cost_table{}.hash());
+  // Costs of a rank are no part of it.
+  one = other;
+  one.set("local.a", 1);
+  CHECK(one.hash() == other.hash());
+  CHECK(one.text() != other.text());
+  CHECK(cost_table::parse("peerbus costs 1\nlocal.a 1\n").hash() == 0);
+  one.set("locala", 1);
+  CHECK(one.hash() != other.hash());
 }
 
 TEST_CASE("cost_table: merge keeps what the other table does not have") {

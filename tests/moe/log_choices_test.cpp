@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,7 @@
 #include <peerbus/core/text.hpp>
 #include <peerbus/core/this_machine.hpp>
 #include <peerbus/core/unique_fd.hpp>
+#include <peerbus/moe/choices.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
@@ -72,7 +74,7 @@ template <class Layout>
 kept_lines lines_of(auto& comm, const exchange_config& asked, Layout layout) {
   const moe::exchange made{comm, asked, int8_per_token{}, layout};
   kept_lines lines;
-  moe::log_choices(comm, made, asked, lines);
+  moe::log_choices(made, lines);
   return lines;
 }
 
@@ -152,9 +154,32 @@ TEST_CASE("an exchange tells its protocol, stores and levels, with the reason") 
                                  peerbus::this_machine(), "\n"),
                  "info: protocol: ", stores, "info: relay: one level", memory, rows});
     costs.set_machine(peerbus::this_machine());
+    costs.set("local.moe.stores.4096.plain_byte_ns", 2);
+    costs.set("local.moe.stores.4096.streaming_byte_ns", 1);
+    asked.stream_from = std::nullopt;
     lines_of(comm, asked, moe::automatic_by_rank{})
         .expect({peerbus::concat("info: costs measured on ", peerbus::this_machine(), "\n"),
-                 "info: protocol: ", stores, "info: relay: one level", memory, rows});
+                 "info: protocol: ", stores,
+                 "info: stores: streaming for batches of 4096 to 8191 bytes, as 8192 ns plain and "
+                 "4096 ns streaming were learned by option costs; option stream_from fixes it\n",
+                 "info: relay: one level", memory, rows});
+
+    // Costs of something else leave what is assumed.
+    costs = {};
+    costs.set("moe.staged.slot_row_us", 1);
+    using exchange = moe::exchange<peerbus::loopback, int8_per_token, moe::automatic>;
+    const exchange made{comm, asked};
+    for (const moe::exchange_choices& found :
+         {made.choices(), exchange::choices_for(comm, asked)}) {
+      test::expect(found.protocol.why == moe::protocol_reason::assumed,
+                   describe(found.protocol.why));
+      test::expect(found.protocol.chosen == made.config().protocol, "the protocol that it has");
+      test::expect(found.protocol.estimate.counts_us > 1.59, "us of counts");
+      test::expect_equal(found.protocol.full.rows, 32.0, "rows");
+      test::expect(found.rule.tries_both && found.rule.stream_from == made.config().stream_from,
+                   "the rule for stores");
+      test::expect(!found.relay.relays && found.relay.asked == asked.relay, "one level");
+    }
   });
   CHECK(worst_status == 0);
 }
@@ -170,7 +195,7 @@ TEST_CASE("an exchange that relays tells it") {
                   "info: relay: two levels, as asked, ", "debug: relay always: two levels, ",
                   "debug: memory: ", "debug: rows: path mixed, "});
     for (const std::string_view part :
-         {"cheaper within a group", "ns with two; option relay is always"})
+         {" bytes to 2 ranks counts_first takes ", "ns with two; option relay is always"})
       test::expect(lines.text.find(part) != std::string::npos, part, " in ", lines.text);
     test::expect(lines.text.find("measured") == std::string::npos, "no trials");
   });

@@ -7,6 +7,8 @@
 #include <functional>
 #include <optional>
 #include <random>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -14,8 +16,14 @@
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/cost_table.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/this_machine.hpp>
+#include <peerbus/moe/choices.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/control/store_trials.hpp>
+#include <peerbus/moe/engine/learned_stores.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/stores.hpp>
@@ -25,6 +33,7 @@
 #include "support/exchange_check.hpp"
 #include "support/groups.hpp"
 #include "support/on_lanes.hpp"
+#include "support/ranks.hpp"
 
 // Which stores an exchange takes: found out by trial, on a clock that the test makes.
 
@@ -103,6 +112,54 @@ TEST_CASE("the better stores are taken, whatever is assumed") {
         // Until the next trial.
         CHECK(dispatch(trials, 101, 500, bytes, of) == (streaming < 100 ? 400 : 0));
       }
+}
+
+TEST_CASE("times of another exchange decide until both kinds are measured") {
+  using peerbus::cost_table;
+  constexpr std::size_t token = 1000;  // bytes
+  store_trials earlier{cache, store_reason::measured, 1};
+  dispatch(earlier, 1, 100, small, noisy(100, 50, 0.02, 1));
+  dispatch(earlier, 101, 1100, large, noisy(50, 100, 0.02, 2));
+  // The first trial finds plain stores better, the next one less, which is not lasting.
+  dispatch(earlier, 1101, 2200, 2 * large, noisy(50, 100, 0, 3));
+  const cost_table costs = cost_table::parse(costs_of(earlier, token).file_text());
+  CHECK(costs.machine() == peerbus::this_machine());
+  CHECK(costs.find("local.moe.stores.4096.plain_byte_ns").value_or(0) ==
+        doctest::Approx(100).epsilon(0.03));
+  CHECK_FALSE(peerbus::moe::detail::objection_to_stores(costs).has_value());
+
+  store_trials later{cache, store_reason::measured, 1};
+  start_from(later, costs, 2 * token);
+  CHECK(later.sizes() == earlier.sizes());
+  for (const std::size_t bytes : later.sizes()) {
+    CAPTURE(bytes);
+    CHECK(later.choice(bytes).why == store_reason::learned);
+    CHECK(later.choice(bytes).kind == earlier.choice(bytes).kind);
+    CHECK(later.choice(bytes).plain_us == doctest::Approx(2 * earlier.choice(bytes).plain_us));
+    CHECK(later.choice(bytes).trials == 0);
+    // The first dispatches are in no trial.
+    const bool streams = earlier.choice(bytes).kind == store_kind::streaming;
+    CHECK(dispatch(later, 1, 4, bytes, noisy(1, 1, 0, 1)) == (streams ? 4 : 0));
+  }
+  CHECK(later.choice(cache).why == store_reason::assumed);
+  // What this exchange measures counts alone, in the trials that it has in any case.
+  CHECK(dispatch(later, 9, 40, small, noisy(50, 100, 0, 1)) == 16);
+  dispatch(later, 41, 50, small, noisy(50, 100, 0, 1));
+  CHECK(later.choice(small).why == store_reason::measured);
+  CHECK(later.choice(small).kind == store_kind::plain);
+  CHECK(later.choice(small).trials == 1);
+
+  // Times that hardly differ leave the rule. A configured limit needs no times.
+  cost_table equal;
+  equal.set("local.moe.stores.4096.plain_byte_ns", 1.01);
+  equal.set("local.moe.stores.4096.streaming_byte_ns", 1);
+  store_trials undecided{cache, store_reason::measured, 1};
+  start_from(undecided, equal, token);
+  CHECK(undecided.choice(small).kind == store_kind::plain);
+  store_trials configured{cache, store_reason::configured, 1};
+  start_from(configured, costs, token);
+  CHECK(configured.choice(small).why == store_reason::configured);
+  CHECK(configured.begin(1, small).stream_from == cache);
 }
 
 TEST_CASE("sizes are decided apart, and one that comes later is tried later") {
@@ -315,6 +372,75 @@ TEST_CASE("a batch has the stores of its own size") {
                         peerbus::moe::compact{});
     CHECK(moe.stores_for(5).why == store_reason::measured);
     CHECK(moe.stores_for(100).why == store_reason::assumed);
+  });
+  CHECK(status == 0);
+}
+
+TEST_CASE("an exchange starts from the times that it is given, which ranks need not share") {
+  const int status = test::direct_threads::run(3, [](auto& comm) {
+    using peerbus::moe::size_stores;
+    auto config = conformance::config_of(full);
+    const auto stores_of = [](const auto& moe) {
+      const std::vector<size_stores> found = moe.choices().stores;
+      test::expect_equal(found.size(), std::size_t{1}, "sizes");
+      return found.front();
+    };
+    const auto rounds = conformance::make_scenarios(full, comm.size(), 60);
+    const auto check_all = [&](auto& moe) {
+      for (const test::scenario& round : rounds)
+        test::check_round(moe, round, comm.rank(), peerbus::moe::compact{});
+    };
+    const auto make = [&] {
+      return peerbus::moe::exchange{comm, config, peerbus::codec::int8_per_token{}};
+    };
+    auto earlier = make();
+    test::expect(earlier.choices().stores.empty() && earlier.learned_costs().empty(), "no times");
+    check_all(earlier);
+    const size_stores measured = stores_of(earlier);
+    test::expect(measured.stores.why == store_reason::measured && measured.stores.trials == 1,
+                 "one trial");
+    peerbus::cost_table costs = earlier.learned_costs();
+    config.costs = &costs;
+    {
+      const auto later = make();
+      const size_stores learned = stores_of(later);
+      test::expect(learned.stores.why == store_reason::learned, describe(learned.stores.why));
+      test::expect_equal(learned.from_bytes, measured.from_bytes, "bytes");
+      test::expect(learned.stores.kind == measured.stores.kind, "the same stores");
+    }
+    // Each rank has times of its own, and one none. What they share, they compare.
+    const std::size_t rank = comm.rank().index();
+    const std::string size = peerbus::concat("local.moe.stores.", measured.from_bytes);
+    costs = {};
+    costs.set(size + ".plain_byte_ns", rank == 0 ? 1 : 2);
+    costs.set(size + ".streaming_byte_ns", rank == 0 ? 2 : 1);
+    if (rank == 2) config.costs = nullptr;
+    auto mixed = make();
+    if (rank < 2) {
+      test::expect(mixed.stores_for(full.max_tokens).why == store_reason::learned, "times");
+      test::expect((stores_of(mixed).stores.kind == store_kind::streaming) == (rank == 1),
+                   "stores by the rank's own times");
+    }
+    check_all(mixed);
+    test::expect(stores_of(mixed).stores.why == store_reason::measured, "own times in the end");
+
+    config.costs = &costs;
+    const bool is_last = rank == 2;
+    const auto expect_refused = [&](std::string_view says) {
+      test::expect_error(peerbus::errc::invalid_argument, {says},
+                         [&] { const auto refused = make(); });
+    };
+    if (is_last) costs.set(size + ".streaming_byte_ns", 0);
+    expect_refused(peerbus::concat("exchange: costs have ", size,
+                                   ".streaming_byte_ns of 0, expected more than 0"));
+    if (is_last) costs = {};
+    if (is_last) costs.set(size + ".plain_byte_ns", 1);
+    expect_refused(peerbus::concat("exchange: costs have ", size, ".plain_byte_ns but not ", size,
+                                   ".streaming_byte_ns, expected both or none"));
+    if (is_last) costs.set("moe.direct.slot_row_us", 1);
+    if (is_last) costs.set(size + ".streaming_byte_ns", 1);
+    test::expect_error(peerbus::errc::mismatch, {"hash of costs is "},
+                       [&] { const auto refused = make(); });
   });
   CHECK(status == 0);
 }

@@ -29,7 +29,8 @@ case $2 in
     done
     PEERBUS_LOG=info "$program" --ranks 2 --rounds 5 --put-bytes 64 >"$folder/out" 2>&1
     expect $? 0 out 'peerbus\[1\] info: transport: unified_bus, as --transport says' 'peerbus\[0\] info: reach: ' \
-      'peerbus\[0\] info: huge pages: '
+      'peerbus\[0\] info: huge pages: ' 'peerbus\[1\] info: protocol: counts_first, as for 1024 rows of 7172 bytes to 2' \
+      'peerbus\[0\] info: stores: past the caches for batches of [0-9]+ bytes' 'peerbus\[0\] info: relay: one level, as asked'
     "$program" --ranks 2 --rounds 5 --put-bytes 64 >"$folder/out" 2>&1
     expect $? 0 out '^healthy'
     if grep -q ' info: ' "$folder/out"; then fail "lines of a log that nobody wanted"; fi

@@ -5,19 +5,20 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdio>
-#include <memory>
 #include <system_error>
 
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/fnv_hash.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/core/unique_file.hpp>
 
 namespace peerbus {
 
 namespace detail {
 
 inline constexpr std::string_view cost_table_title = "peerbus costs 1";
+inline constexpr std::string_view costs_of_a_rank = "local.";
 inline constexpr std::string_view costs_machine = "# measured on: ";
 inline constexpr std::string_view costs_number = "# number of costs: ";
 
@@ -115,9 +116,7 @@ PEERBUS_INLINE cost_table cost_table::parse(std::string_view text, std::string_v
 }
 
 PEERBUS_INLINE cost_table cost_table::load(const std::string& path) {
-  // Not by a stream, whose header would cost every program that includes an exchange.
-  const auto close = [](std::FILE* file) { std::fclose(file); };
-  const std::unique_ptr<std::FILE, decltype(close)> file{std::fopen(path.c_str(), "rb"), close};
+  const detail::unique_file file{std::fopen(path.c_str(), "rb")};
   std::string text;
   char block[4096];
   constexpr std::size_t most = std::size_t{1} << 16;
@@ -200,9 +199,12 @@ PEERBUS_INLINE std::string cost_table::file_text() const {
 }
 
 PEERBUS_INLINE std::uint64_t cost_table::hash() const {
-  if (empty()) return 0;
+  cost_table shared;
+  for (const entry& cost : entries_)
+    if (!cost.name.starts_with(detail::costs_of_a_rank)) shared.entries_.push_back(cost);
+  if (shared.empty()) return 0;
   detail::fnv_hash hash;
-  hash.add_text(text());
+  hash.add_text(shared.text());
   return hash.value();
 }
 

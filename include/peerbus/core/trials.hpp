@@ -95,12 +95,21 @@ class measured_choice {
   /// `least_gain`.
   void decide(std::size_t assumed) noexcept;
 
+  /// Returns the number of decisions.
+  [[nodiscard]] std::size_t decisions() const noexcept { return decisions_; }
   /// Returns whether there has been a decision.
-  [[nodiscard]] bool is_measured() const noexcept { return is_measured_; }
+  [[nodiscard]] bool is_measured() const noexcept { return decisions_ != 0; }
   /// Returns the chosen way. Requires `is_measured()`.
   [[nodiscard]] std::size_t way() const noexcept { return way_; }
   /// Returns the time of `way` at the last decision, or 0 before the first one.
   [[nodiscard]] double found(std::size_t way) const noexcept { return found_[way]; }
+  /// Returns the mean over the decisions, the latest weighing half, of the logarithm of the time of
+  /// way 0 over that of way 1.
+  [[nodiscard]] double gain() const noexcept { return gain_; }
+  /// Returns the way that `gain` speaks for, or `otherwise` if it is below `least_gain`.
+  [[nodiscard]] static constexpr std::size_t way_by(double gain, std::size_t otherwise) noexcept {
+    return gain > least_gain ? 1 : gain < -least_gain ? 0 : otherwise;
+  }
 
   /// The number of times that are kept per way. A decision needs half as many of both ways.
   static constexpr std::size_t most_times = 12;
@@ -117,9 +126,9 @@ class measured_choice {
 
   std::array<sample, 2> of_way_;
   std::array<double, 2> found_{};
-  double gain_ = 0;  // The mean logarithm of the time of way 0 over that of way 1.
+  double gain_ = 0;
   std::size_t way_ = 0;
-  bool is_measured_ = false;
+  std::size_t decisions_ = 0;
 };
 
 }  // namespace peerbus::detail

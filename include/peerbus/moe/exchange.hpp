@@ -92,11 +92,19 @@ class exchange : public exchange_queries {
   [[nodiscard]] static constexpr memory_map map_for(
       const exchange_config& config, std::size_t ranks, Layout layout = {},
       peer_reach reach = levels::reach_by_type) noexcept;
+  /// Returns the choices that an exchange over `comm` with `config` and one level would begin with.
+  /// `relay` in the result is that of one level. Not collective.
+  /// Cost: allocates, and reads small files of /sys.
+  [[nodiscard]] static exchange_choices choices_for(communicator<Transport>& comm,
+                                                    const exchange_config& config,
+                                                    const Layout& layout = {}) {
+    return levels::choices_for(comm, config, layout);
+  }
   /// Returns the configuration, with `stream_from` and `protocol` set, without costs and spans,
   /// except for `experts_of_rank`, which is set unless each rank has its equal share of `experts`.
   [[nodiscard]] const exchange_config& config() const noexcept { return levels_.config(); }
   /// Returns the choice between one level and two, with the reason. Equal on all ranks.
-  [[nodiscard]] const relay_choice& relay() const noexcept { return levels_.choice(); }
+  [[nodiscard]] const relay_choice& relay() const noexcept { return levels_.choices().relay; }
   /// Returns the places and sizes of all data in the window. With relay, the window is that of the
   /// near level.
   [[nodiscard]] const memory_map& map() const noexcept { return levels_.parts().map; }
@@ -198,10 +206,10 @@ class exchange : public exchange_queries {
   void combine_recv(const received_type& rows, std::span<bf16> out,
                     const sum_options& options = {});
 
-  /// Makes a combined batch one whose outputs may be written and combined once more, any number of
-  /// times until its memory is used again. Collective. Returns when all ranks have called it,
-  /// because no rank reads the earlier outputs after that. The rows are valid too, in layouts with
-  /// slots again.
+  /// Allows the outputs of a combined batch to be written and combined once more. May be called any
+  /// number of times until the memory of the batch is used again. Collective. Returns when all
+  /// ranks have called it, because no rank reads the earlier outputs after that. The rows are valid
+  /// too, in layouts with slots again.
   /// Cost: one signal to each peer.
   /// Throws: `error` invalid_argument on this rank only, unless `rows` are combined and of the
   /// latest `in_flight` dispatches; timed_out, peer_dead, unreachable, poisoned.

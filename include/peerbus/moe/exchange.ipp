@@ -30,7 +30,8 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
     : comm_{comm}, levels_{this, comm, config, codec, layout, until, finds_groups} {
   detail::exchange_engine* engine = &levels_.engine();
   if (comm.members()->listeners().any()) engine = &reporting_.emplace(*engine, comm);
-  this->answer_by(*engine, levels_.config().output_attachment);
+  this->answer_by(*engine, levels_.parts().core, levels_.choices(),
+                  levels_.config().output_attachment);
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
@@ -43,9 +44,11 @@ constexpr memory_map exchange<Transport, Codec, Layout>::map_for(const exchange_
   exchange_config planned = config;
   const auto codec = detail::codec_facts::of<Codec>(config.hidden);
   if constexpr (automatic_layout<Layout>)
-    planned.protocol = detail::chosen_protocol(
-        config, detail::full_dispatch(config, codec, path_name_of(reach), ranks,
-                                      layout.geometry(config, ranks).copies_per_token));
+    planned.protocol = detail::choose_protocol(
+                           config, detail::only_protocol_of<Layout>,
+                           detail::full_dispatch(config, codec, path_name_of(reach), ranks,
+                                                 layout.geometry(config, ranks).copies_per_token))
+                           .chosen;
   return levels::map_of(planned, layout.geometry(planned, ranks), ranks,
                         reach == peer_reach::all
                             ? levels::template path_over<peer_reach::all>::needs

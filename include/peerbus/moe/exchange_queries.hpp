@@ -6,9 +6,13 @@
 #include <span>
 #include <type_traits>
 
+#include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/choices.hpp>
+#include <peerbus/moe/engine/exchange_core.hpp>
 #include <peerbus/moe/engine/exchange_engine.hpp>
+#include <peerbus/moe/engine/learned_stores.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/moe/stores.hpp>
@@ -22,10 +26,24 @@ class exchange_queries {
   exchange_queries(const exchange_queries&) = delete;
   exchange_queries& operator=(const exchange_queries&) = delete;
 
+  /// Returns the choices of this exchange, with their reasons.
+  /// Cost: allocates, and looks at each size of batch.
+  [[nodiscard]] exchange_choices choices() const {
+    exchange_choices found = *choices_;
+    found.stores = detail::choices_of(core_->stores(), core_->row_bytes_of(1));
+    return found;
+  }
   /// Returns the stores of this rank for batches of `tokens` tokens, with the reason
   /// (`exchange_config::stream_from`). With relay, the stores are those of the near level.
   [[nodiscard]] store_choice stores_for(std::size_t tokens) const noexcept {
-    return engine_->stores_for(tokens);
+    return detail::choice_of(core_->stores(), core_->row_bytes_of(1), core_->row_bytes_of(tokens));
+  }
+  /// Returns what this rank has learned about stores, as costs named `local.moe.stores...`, with
+  /// the name of this machine; empty before anything was measured. A later exchange whose
+  /// `exchange_config::costs` have them starts from them. Not collective; ranks may differ.
+  /// Cost: as `choices`, and a small file of /proc.
+  [[nodiscard]] cost_table learned_costs() const {
+    return detail::costs_of(core_->stores(), core_->row_bytes_of(1));
   }
 
   /// Returns the number of the next dispatch, for callers that prepare their own data for it
@@ -86,9 +104,13 @@ class exchange_queries {
   exchange_queries() = default;
   ~exchange_queries() = default;
 
-  /// Makes `engine` answer the queries. Its output attachments have `output_attachment` bytes.
-  void answer_by(detail::exchange_engine& engine, std::size_t output_attachment) noexcept {
+  /// Makes `engine` answer the queries, and `core`, which stores the rows, those about stores.
+  /// `choices` are those made at the start. Output attachments have `output_attachment` bytes.
+  void answer_by(detail::exchange_engine& engine, detail::exchange_core& core,
+                 const exchange_choices& choices, std::size_t output_attachment) noexcept {
     engine_ = &engine;
+    core_ = &core;
+    choices_ = &choices;
     output_attachment_ = output_attachment;
   }
   /// Returns the engine that answers the queries.
@@ -96,6 +118,8 @@ class exchange_queries {
 
  private:
   detail::exchange_engine* engine_ = nullptr;
+  detail::exchange_core* core_ = nullptr;
+  const exchange_choices* choices_ = nullptr;
   std::size_t output_attachment_ = 0;
 };
 

@@ -3,53 +3,58 @@
 
 #include <cmath>
 #include <string>
-#include <string_view>
 
 #include <peerbus/core/caches.hpp>
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/core/this_machine.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
+#include <peerbus/moe/engine/set_up.hpp>
 #include <peerbus/moe/log_choices.hpp>
 
-namespace peerbus::moe::detail {
+namespace peerbus::moe {
+
+namespace detail {
 
 /// Returns microseconds as nanoseconds, for texts.
 inline long long nanoseconds_of(double us) noexcept { return std::llround(us * 1000); }
 
-inline std::string describe_protocol(const made_exchange& made) {
-  const std::string chosen = concat("protocol: ", describe(made.config.protocol));
-  if (!made.has_either_protocol)
-    return concat(chosen, ", which is that of layout ", made.layout, "; another layout changes it");
-  if (made.asked.protocol != dispatch_protocol::automatic)
-    return chosen + ", as option protocol asks";
-  const std::string_view costs =
-      made.asked.costs == nullptr ? "the costs that the library assumes" : "option costs";
-  if (made.relay.relays)
-    return concat(chosen, ", which is cheaper within a group by ", costs,
-                  "; option protocol fixes it");
-  const dispatch_size& full = made.full;
-  const protocol_estimate estimate = estimate_by(made.asked.costs, full);
-  return concat(chosen, ", as for ", std::llround(full.rows), " rows of ",
-                std::llround(full.row_kib * 1024), " bytes to ", full.ranks,
-                " ranks counts_first takes ", nanoseconds_of(estimate.counts_us),
-                " ns and one_phase ", nanoseconds_of(estimate.slots_us), " ns by ", costs,
-                "; option protocol fixes it");
+inline std::string describe_protocol(const protocol_choice& made, std::string_view layout) {
+  const std::string chosen = concat("protocol: ", describe(made.chosen));
+  if (made.why == protocol_reason::layout)
+    return concat(chosen, ", which is that of layout ", layout, "; another layout changes it");
+  if (made.why == protocol_reason::configured) return chosen + ", as option protocol asks";
+  return concat(
+      chosen, ", as for ", std::llround(made.full.rows), " rows of ",
+      std::llround(made.full.row_kib * 1024), " bytes to ", made.full.ranks,
+      " ranks counts_first takes ", nanoseconds_of(made.estimate.counts_us), " ns and one_phase ",
+      nanoseconds_of(made.estimate.slots_us), " ns by ",
+      made.why == protocol_reason::costs ? "option costs" : "the costs that the library assumes",
+      "; option protocol fixes it");
 }
 
-inline std::string describe_stores(const made_exchange& made) {
-  const std::size_t from = *made.config.stream_from;
+inline std::string describe_stores(const store_rule& rule) {
   const std::string chosen =
-      from == never_stream
+      rule.stream_from == never_stream
           ? "stores: through the caches"
-          : concat("stores: past the caches for batches of ", from, " bytes and more");
-  if (made.asked.stream_from) return chosen + ", as option stream_from asks";
+          : concat("stores: past the caches for batches of ", rule.stream_from, " bytes and more");
+  if (rule.why == store_reason::configured) return chosen + ", as option stream_from asks";
   const shared_cache cache = believable(largest_cache());
-  // The levels of an exchange that relays are not tried, nor are rows that are put.
-  const bool are_tried = made.full.path == path_name_of(peer_reach::all) && !made.relay.relays;
-  return concat(chosen, are_tried ? " until both kinds are measured" : "",
+  return concat(chosen, rule.tries_both ? " until both kinds are measured" : "",
                 ", by the largest cache, of ", cache.bytes, " bytes for ", cache.cores,
                 " cores; option stream_from fixes it");
+}
+
+inline std::string describe_stores(const size_stores& made) {
+  const store_choice& stores = made.stores;
+  return concat("stores: ", describe(stores.kind), " for batches of ", made.from_bytes, " to ",
+                made.from_bytes * 2 - 1, " bytes, as ", nanoseconds_of(stores.plain_us),
+                " ns plain and ", nanoseconds_of(stores.streaming_us), " ns streaming were ",
+                describe(stores.why),
+                stores.why == store_reason::learned
+                    ? std::string{" by option costs"}
+                    : concat(" in ", stores.trials, stores.trials == 1 ? " trial" : " trials"),
+                "; option stream_from fixes it");
 }
 
 inline std::string describe_levels(const relay_choice& chosen) {
@@ -62,20 +67,31 @@ inline std::string describe_levels(const relay_choice& chosen) {
                 "; option relay is ", describe(chosen.asked));
 }
 
-PEERBUS_INLINE void log_exchange(const made_exchange& made, log_sink sink) {
-  if (made.asked.costs != nullptr && !made.asked.costs->machine().empty())
-    sink(log_level::info, describe_origin(*made.asked.costs, this_machine()));
-  sink(log_level::info, describe_protocol(made));
-  sink(log_level::info, describe_stores(made));
-  sink(log_level::info, describe_levels(made.relay));
-  if (made.relay.groups > 1) sink(log_level::debug, describe(made.relay));
+PEERBUS_INLINE void log_memory(const exchange_choices& choices, const exchange_config& config,
+                               std::size_t window_bytes, log_sink sink) {
   sink(log_level::debug,
-       concat("memory: ", made.window_bytes, " bytes of windows on this rank, by options layout ",
-              made.layout, ", max_tokens ", made.config.max_tokens, ", in_flight ",
-              made.config.in_flight, " and outputs at ",
-              made.config.outputs == outputs_at::home ? "home" : "expert"));
+       concat("memory: ", window_bytes, " bytes of windows on this rank, by options layout ",
+              choices.layout, ", max_tokens ", config.max_tokens, ", in_flight ", config.in_flight,
+              " and outputs at ", config.outputs == outputs_at::home ? "home" : "expert"));
   sink(log_level::debug,
-       concat("rows: path ", made.full.path, ", row arithmetic of ", kernel::best().name));
+       concat("rows: path ", choices.path, ", row arithmetic of ", kernel::best().name));
 }
 
-}  // namespace peerbus::moe::detail
+}  // namespace detail
+
+PEERBUS_INLINE void log_choices(const exchange_choices& choices, log_sink sink) {
+  if (!choices.costs_machine.empty()) {
+    cost_table origin;
+    origin.set_machine(choices.costs_machine);
+    sink(log_level::info, describe_origin(origin, this_machine()));
+  }
+  sink(log_level::info, detail::describe_protocol(choices.protocol, choices.layout));
+  sink(log_level::info, detail::describe_stores(choices.rule));
+  for (const size_stores& each : choices.stores)
+    if (each.stores.why == store_reason::measured || each.stores.why == store_reason::learned)
+      sink(log_level::info, detail::describe_stores(each));
+  sink(log_level::info, detail::describe_levels(choices.relay));
+  if (choices.relay.groups > 1) sink(log_level::debug, describe(choices.relay));
+}
+
+}  // namespace peerbus::moe

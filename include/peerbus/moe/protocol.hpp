@@ -86,6 +86,13 @@ constexpr protocol_estimate estimate_from(const protocol_costs& costs,
 /// compute equal results.
 protocol_estimate estimate_protocols(const cost_table& costs, const dispatch_size& size);
 
+namespace detail {
+
+/// Returns whether `costs` has one of the four costs for `path`.
+bool has_protocol_costs(const cost_table& costs, std::string_view path);
+
+}  // namespace detail
+
 }  // namespace peerbus::moe
 
 #ifndef PEERBUS_COMPILED

@@ -16,7 +16,8 @@ enum class store_kind : std::uint8_t {
 enum class store_reason : std::uint8_t {
   configured,  ///< `exchange_config::stream_from` is given
   assumed,     ///< size of the batch against that of the caches, before both kinds were measured
-  measured     ///< the times of both kinds in this exchange
+  measured,    ///< the times of both kinds in this exchange
+  learned      ///< the times in `exchange_config::costs`, before this exchange measured its own
 };
 
 /// The stores of an exchange for batches of one size, and the reason. Ranks may differ.
@@ -26,10 +27,11 @@ struct store_choice {
   ///@{
   /// The time to write the rows of a batch of this size, to read as many rows once, to sum the
   /// outputs and to read the sums, in microseconds: the lower quartile when it was last measured,
-  /// or 0.
+  /// the time by `exchange_config::costs` if the reason is `learned`, or 0.
   double plain_us = 0;
   double streaming_us = 0;
   ///@}
+  std::size_t trials = 0;  ///< trials of both kinds by which this exchange has chosen
 };
 
 /// Returns "plain" or "streaming".
@@ -37,12 +39,13 @@ struct store_choice {
   return kind == store_kind::streaming ? "streaming" : "plain";
 }
 
-/// Returns "configured", "assumed" or "measured".
+/// Returns "configured", "assumed", "measured" or "learned".
 [[nodiscard]] constexpr std::string_view describe(store_reason why) noexcept {
   switch (why) {
     case store_reason::configured: return "configured";
     case store_reason::assumed: return "assumed";
     case store_reason::measured: return "measured";
+    case store_reason::learned: return "learned";
   }
   return "unknown";
 }

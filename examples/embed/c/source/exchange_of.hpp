@@ -47,7 +47,7 @@ class exchange_of final : public erased_exchange {
       : erased_exchange{request.comm, request.config.in_flight},
         moe_{request.comm, request.config, Codec{}, layout, request.until},
         rows_{std::vector<std::optional<received_type>>(moe_.config().in_flight)} {
-    if (request.log) moe::log_choices(request.comm, moe_, request.config, request.log);
+    if (request.log) moe::log_choices(moe_, request.log);
   }
 
   peerbus_received dispatch(const peerbus_dispatch_args& args) override {

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/trials.hpp>
@@ -42,6 +43,9 @@ class store_trials {
   store_trials(std::size_t stream_from, store_reason by, std::size_t in_flight) noexcept
       : stream_from_{stream_from}, by_{by}, trials_{first_trial, in_flight, timed_in_lap} {}
 
+  /// Starts the size of batches of `bytes` bytes from the times of a token that another exchange
+  /// measured, both above 0, until this one has decided. Ignored if nothing is tried.
+  void start_from(std::size_t bytes, double plain_us, double streaming_us) noexcept;
   /// Returns the stores of dispatch `number`, whose rows have `bytes` bytes in all. `number` must
   /// increase from call to call. An empty batch is not timed.
   [[nodiscard]] batch_stores begin(std::uint64_t number, std::size_t bytes) noexcept;
@@ -49,6 +53,12 @@ class store_trials {
   void add(const batch_stores& batch) noexcept;
   /// Returns the choice for batches whose rows have `bytes` bytes, with the times of one token.
   [[nodiscard]] store_choice choice(std::size_t bytes) const noexcept;
+  /// Returns the times by which another exchange would choose as this one, which has measured the
+  /// size. The mean over all trials is in their ratio, which `choice` reports for the latest trial.
+  [[nodiscard]] store_choice lasting_choice(std::size_t bytes) const noexcept;
+  /// Returns the least bytes of each size that was dispatched or that `start_from` named, in
+  /// ascending order. The bytes of a size are below twice these. Allocates.
+  [[nodiscard]] std::vector<std::size_t> sizes() const;
 
   /// The dispatch that begins the first trial. Earlier dispatches touch memory for the first time.
   static constexpr std::uint64_t first_trial = 9;
@@ -65,14 +75,21 @@ class store_trials {
     return static_cast<std::uint8_t>(8 * sizeof(bytes) -
                                      static_cast<unsigned>(std::countl_zero(bytes)));
   }
-  [[nodiscard]] store_kind assumed(std::size_t bytes) const noexcept {
+  [[nodiscard]] store_kind by_rule(std::size_t bytes) const noexcept {
     return bytes >= stream_from_ ? store_kind::streaming : store_kind::plain;
+  }
+  /// Returns the stores before the first decision.
+  [[nodiscard]] store_kind assumed(std::size_t bytes) const noexcept {
+    const store_choice& learned = learned_[class_of(bytes)];
+    return learned.why == store_reason::learned ? learned.kind : by_rule(bytes);
   }
 
   std::size_t stream_from_;
   store_reason by_;
   peerbus::detail::trial_schedule trials_;
   std::array<peerbus::detail::measured_choice, class_count> classes_{};
+  std::array<store_choice, class_count> learned_{};  // `learned` where `start_from` was called.
+  std::array<bool, class_count> dispatched_{};
 };
 
 }  // namespace peerbus::moe::detail

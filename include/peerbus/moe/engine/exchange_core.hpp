@@ -43,8 +43,8 @@
 
 namespace peerbus::moe::detail {
 
-/// The exchange in one level. Each level of `relay_engine` is one too, and is used there by the
-/// parts of its operations.
+/// The exchange in one level. Each level of `relay_engine` is an `exchange_core` too, of which
+/// `relay_engine` calls the parts of operations.
 class exchange_core final : public exchange_engine {
  public:
   using step = control_messages::step;
@@ -75,7 +75,6 @@ class exchange_core final : public exchange_engine {
     return parts_.batches.latest() + 1;
   }
   void watch(wait_watch* watch) noexcept override { messages_.watch(watch); }
-  [[nodiscard]] PEERBUS_INLINE store_choice stores_for(std::size_t tokens) const noexcept override;
   [[nodiscard]] PEERBUS_INLINE std::optional<refusal_of> dispatch_send(
       const batch_input& input, const routing& route, const dispatch_options& options,
       deadline until) override;
@@ -123,6 +122,11 @@ class exchange_core final : public exchange_engine {
         .returned_attachment(t, copy);
   }
 
+  [[nodiscard]] store_trials& stores() noexcept { return stores_; }
+  /// Returns the bytes of the rows of a batch of `tokens` tokens, without the data beside them.
+  [[nodiscard]] std::size_t row_bytes_of(std::size_t tokens) const noexcept {
+    return tokens * parts_.map.copies * parts_.map.format.row_bytes;
+  }
   /// Returns the batch of `named`, which must have reached at least `least`.
   [[nodiscard]] const batch& batch_of(std::string_view doing, ticket named,
                                       stage least = stage::counted) {
@@ -170,7 +174,7 @@ class exchange_core final : public exchange_engine {
   void refuse_combine(ticket rows, const refusal& why) {
     refuse_combine(parts_.batches.at(rows.number), why);
   }
-  /// Makes a combined batch one that all ranks may combine again.
+  /// Allows all ranks to combine a combined batch again.
   void take_back(std::uint64_t number) noexcept {
     parts_.batches.at(number).reached = stage::received;
   }
@@ -207,24 +211,19 @@ class exchange_core final : public exchange_engine {
   }
 
   /// Runs the first turn of a call, of which lanes must agree on the name, in lane 0.
-  template <class Turn>
-  void serial(const char* call, lane caller, deadline until, Turn&& turn) {
+  void serial(const char* call, lane caller, deadline until,
+              peerbus::detail::function_ref<void()> turn) {
     team_.serial(
         caller, until, turn,
         [this](errc code, const std::string& text) { group().fail(code, text); }, call);
   }
-  template <class Turn>
-  void serial(lane caller, deadline until, Turn&& turn) {
+  void serial(lane caller, deadline until, peerbus::detail::function_ref<void()> turn) {
     serial(nullptr, caller, until, turn);
   }
   /// Returns the batch as the path sees it.
   [[nodiscard]] row_path_batch on_path(const batch& this_batch) const noexcept {
     return this_batch.on_path(local_set(this_batch), parts_.batches.set_of(this_batch),
                               parts_.batches.buffers());
-  }
-  /// Returns the bytes of the rows of a batch of `tokens` tokens, without the data beside them.
-  [[nodiscard]] std::size_t row_bytes_of(std::size_t tokens) const noexcept {
-    return tokens * parts_.map.copies * parts_.map.format.row_bytes;
   }
   /// Returns 1 / `count`, or 1 if `count` is 0.
   [[nodiscard]] static double part_of(std::size_t count) noexcept {

@@ -106,13 +106,6 @@ PEERBUS_INLINE refusal exchange_core::begin_dispatch(const batch_input& input, c
   return {};
 }
 
-PEERBUS_INLINE store_choice exchange_core::stores_for(std::size_t tokens) const noexcept {
-  store_choice found = stores_.choice(row_bytes_of(tokens));
-  found.plain_us *= static_cast<double>(tokens);
-  found.streaming_us *= static_cast<double>(tokens);
-  return found;
-}
-
 PEERBUS_INLINE void exchange_core::read_rows(const batch& this_batch,
                                              std::size_t lanes) const noexcept {
   const set_view rows = local_set(this_batch);

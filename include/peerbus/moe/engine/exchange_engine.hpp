@@ -20,7 +20,6 @@
 #include <peerbus/moe/routing.hpp>
 #include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/moe/set_view.hpp>
-#include <peerbus/moe/stores.hpp>
 #include <peerbus/moe/wait_watch.hpp>
 
 namespace peerbus::moe::detail {
@@ -46,7 +45,6 @@ class exchange_engine {
   [[nodiscard]] virtual std::uint64_t next_dispatch() const noexcept = 0;
   /// Makes waits ask `watch` from time to time, unless it is null.
   virtual void watch(wait_watch* watch) noexcept = 0;
-  [[nodiscard]] virtual store_choice stores_for(std::size_t tokens) const noexcept = 0;
 
   /// Begins the next dispatch. Returns the refusal of this rank, if any.
   [[nodiscard]] virtual std::optional<refusal_of> dispatch_send(const batch_input& input,

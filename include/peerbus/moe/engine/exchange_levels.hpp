@@ -11,6 +11,7 @@
 #include <peerbus/communicator/any_window.hpp>
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/moe/choices.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/engine/exchange_parts.hpp>
 #include <peerbus/moe/engine/received_views.hpp>
@@ -20,7 +21,6 @@
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/path/row_path_over.hpp>
 #include <peerbus/moe/plan/relay_plan.hpp>
-#include <peerbus/moe/relay.hpp>
 #include <peerbus/moe/replica_choice.hpp>
 #include <peerbus/moe/stores.hpp>
 #include <peerbus/transport/concept.hpp>
@@ -54,10 +54,15 @@ class exchange_levels {
     return {config, geometry, ranks, codec_facts::of<Codec>(config.hidden).format, needs};
   }
 
+  /// Returns the choices in one level. Contract as `exchange::choices_for`.
+  [[nodiscard]] static exchange_choices choices_for(communicator<Transport>& comm,
+                                                    const exchange_config& given,
+                                                    const Layout& layout);
+
   /// Returns the agreed configuration, without the memory that the caller may free.
   [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
   [[nodiscard]] const Codec& codec() const noexcept { return codec_; }
-  [[nodiscard]] const relay_choice& choice() const noexcept { return chosen_; }
+  [[nodiscard]] const exchange_choices& choices() const noexcept { return choices_; }
   /// Returns the parts in which rows arrive. With relay, they are those of the near level.
   [[nodiscard]] exchange_parts& parts() const noexcept { return *parts_; }
   /// Returns the parts of the far level, or null without relay.
@@ -104,7 +109,7 @@ class exchange_levels {
   std::vector<std::uint32_t> experts_of_rank_;  ///< [ranks]; empty if divided equally
   exchange_config config_;
   [[no_unique_address]] Codec codec_;
-  relay_choice chosen_;
+  exchange_choices choices_;  ///< the choices with which the exchange began
   // Shared pointers destroy by a function that `make_two_levels` gives them, so that no program
   // over a transport without far ranks contains the relay: it would be reached from the destructor.
   std::shared_ptr<relay_ranks> ranks_;

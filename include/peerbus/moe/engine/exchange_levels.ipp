@@ -9,6 +9,7 @@
 #include <peerbus/moe/control/control_messages.hpp>
 #include <peerbus/moe/engine/exchange_levels.hpp>
 #include <peerbus/moe/engine/expert_tables.hpp>
+#include <peerbus/moe/engine/learned_stores.hpp>
 #include <peerbus/moe/engine/set_up.hpp>
 #include <peerbus/moe/plan/check_experts.hpp>
 #include <peerbus/moe/protocol.hpp>
@@ -29,7 +30,7 @@ exchange_levels<Transport, Codec, Layout>::exchange_levels(const void* exchange,
                                                            deadline until, bool finds_groups)
     : exchange_{exchange}, comm_{comm}, codec_{codec} {
   const near_groups groups = agree(given, layout, until, finds_groups);
-  if (chosen_.relays) {
+  if (choices_.relay.relays) {
     if constexpr (partly_direct_transport<Transport>) make_two_levels(given, layout, groups, until);
   } else if constexpr (peerbus::detail::refinements_of<Transport>().reach) {
     switch (comm.bus().reach()) {
@@ -54,21 +55,32 @@ void exchange_levels<Transport, Codec, Layout>::make_one_level(const exchange_co
   const memory_map map = map_of(config_, geometry, comm_.size(), path::needs);
   auto window = make_window(map.total, control_messages::signals(map, comm_.size()), until);
   window_ = window.get();
-  // Where rows are put, stores make no difference that could be told from the network's.
-  const auto stores_by = given.stream_from    ? store_reason::configured
-                         : path::needs.stages ? store_reason::assumed
-                                              : store_reason::measured;
-  parts_ =
-      make_parts<path>(config_, geometry, map, std::move(window), stores_by, until,
-                       [&](const exchange_parts& parts) { make_views(config_, geometry, parts); });
+  const auto stores_by = choices_.rule.tries_both ? store_reason::measured : choices_.rule.why;
+  parts_ = make_parts<path>(
+      config_, geometry, map, std::move(window), stores_by, until, [&](exchange_parts& parts) {
+        make_views(config_, geometry, parts);
+        if (given.costs != nullptr)
+          start_from(parts.core.stores(), *given.costs, parts.core.row_bytes_of(1));
+      });
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+exchange_choices exchange_levels<Transport, Codec, Layout>::choices_for(
+    communicator<Transport>& comm, const exchange_config& given, const Layout& layout) {
+  const std::size_t ranks = comm.size();
+  return choices_in_one_level(
+      given, layout_facts::of(layout, only_protocol_of<Layout>),
+      full_dispatch(given, codec_facts::of<Codec>(given.hidden), path_name_of(reach_of(comm.bus())),
+                    ranks, layout.geometry(given, ranks).copies_per_token),
+      ranks, ranks_per_core(comm.bus().boot()));
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 near_groups exchange_levels<Transport, Codec, Layout>::agree(const exchange_config& given,
                                                              const Layout& layout, deadline until,
                                                              bool finds_groups) {
-  config_ = agreed_config<Codec>(comm_, comm_.bus().boot(), given, layout,
-                                 path_name_of(reach_of(comm_.bus())), until);
+  choices_ = choices_for(comm_, given, layout);
+  config_ = agreed_config<Codec>(comm_, given, layout, choices_, until);
   config_.experts_of_rank = {};
   if (is_other_than_dealt(given, comm_.size())) {
     experts_of_rank_ = comm_.on_all_ranks("the experts of each rank", until, [&] {
@@ -91,7 +103,7 @@ near_groups exchange_levels<Transport, Codec, Layout>::agree(const exchange_conf
     }
   }
   if (!made) made = plan_without_groups(comm_, given, until);
-  chosen_ = std::move(made->chosen);
+  choices_.relay = std::move(made->chosen);
   return std::move(made->groups);
 }
 

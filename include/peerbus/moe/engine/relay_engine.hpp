@@ -49,7 +49,7 @@ namespace peerbus::moe::detail {
 /// Both levels are exchanges, whose dispatches have equal numbers. If there are several lanes, lane
 /// 0 alone uses the state of batches, in `serial`, and all lanes call the operations of the levels.
 ///
-/// Refusals on their way name the rank whose input is bad in `relayed_for`.
+/// A refusal that one level passes to the other names the rank whose input is bad in `relayed_for`.
 class relay_engine final : public exchange_engine {
  public:
   /// One of the two levels.
@@ -80,10 +80,6 @@ class relay_engine final : public exchange_engine {
   void watch(wait_watch* watch) noexcept override {
     far_.core().watch(watch);
     near_.core().watch(watch);
-  }
-  /// Returns the stores of the near level, which stores rows.
-  [[nodiscard]] store_choice stores_for(std::size_t tokens) const noexcept override {
-    return near_.core().stores_for(tokens);
   }
   [[nodiscard]] PEERBUS_INLINE std::optional<refusal_of> dispatch_send(
       const batch_input& input, const routing& route, const dispatch_options& options,
@@ -121,8 +117,8 @@ class relay_engine final : public exchange_engine {
   enum class progress : std::uint8_t {
     none,      ///< never used, or refused by another rank
     refused,   ///< refused by this rank, which has told the ranks of both levels
-    sent,      ///< on its way to the first level
-    received,  ///< with its experts
+    sent,      ///< sent to the ranks of the first level
+    received,  ///< received by the ranks of its experts
   };
   struct batch_state {
     std::uint64_t number = 0;
@@ -150,7 +146,7 @@ class relay_engine final : public exchange_engine {
     ~level_waits();
     /// Returns the waits: [ranks of the level], or empty.
     [[nodiscard]] std::span<std::int64_t> own() const noexcept {
-      return all_.empty() ? std::span<std::int64_t>{} : std::span{level_->waited};
+      return {level_->waited.data(), all_.empty() ? 0 : level_->waited.size()};
     }
 
    private:
@@ -159,14 +155,13 @@ class relay_engine final : public exchange_engine {
   };
 
   /// Runs the first turn of a call, of which lanes must agree on the name, in lane 0.
-  template <class Turn>
-  void serial(const char* call, lane caller, deadline until, Turn&& turn) {
+  void serial(const char* call, lane caller, deadline until,
+              peerbus::detail::function_ref<void()> turn) {
     team_.serial(
         caller, until, turn,
         [this](errc code, const std::string& text) { whole_->fail(code, text); }, call);
   }
-  template <class Turn>
-  void serial(lane caller, deadline until, Turn&& turn) {
+  void serial(lane caller, deadline until, peerbus::detail::function_ref<void()> turn) {
     serial(nullptr, caller, until, turn);
   }
   /// Returns `waited` for lane 0, which measures, and an empty span for other lanes.

@@ -36,22 +36,24 @@ void exchange_levels<Transport, Codec, Layout>::make_two_levels(const exchange_c
     far.stream_from = stream_from(given, members, per_core);
     return far;
   };
+  const auto protocol_of = [&](exchange_config near, std::size_t members) {
+    near.protocol = given.protocol;
+    near.costs = given.costs;
+    return choose_protocol(
+        near, only_protocol_of<Layout>,
+        full_dispatch(near, codec_facts::of<Codec>(near.hidden), path_name_of(peer_reach::all),
+                      members, layout.geometry(near, members).copies_per_token));
+  };
   const auto near_of = [&](std::size_t number) {
     exchange_config near = ranks_->configs(config_, groups, 1, number).near;
     const std::size_t members = groups.groups[number].size();
     near.stream_from = stream_from(given, members, per_core);
-    if constexpr (automatic_layout<Layout>) {
-      near.protocol = given.protocol;
-      near.costs = given.costs;
-      near.protocol = chosen_protocol(
-          near, full_dispatch(near, codec_facts::of<Codec>(near.hidden), "direct", members,
-                              layout.geometry(near, members).copies_per_token));
-      near.costs = nullptr;
-    }
+    near.protocol = protocol_of(near, members).chosen;
     return near;
   };
   // The operations of a level are not timed apart, so that nothing is tried.
-  const auto stores_by = given.stream_from ? store_reason::configured : store_reason::assumed;
+  choices_.rule.tries_both = false;
+  const store_reason stores_by = choices_.rule.why;
   // All windows have the size of the largest, as ranks make them together.
   const auto make = [&](std::size_t count, auto&& map_of_part) {
     std::size_t bytes = 0;
@@ -107,6 +109,8 @@ void exchange_levels<Transport, Codec, Layout>::make_two_levels(const exchange_c
             relay_engine::level{ranks_->near, parts, ranks_->experts[groups.own_group].held});
       });
   config_.protocol = near.protocol;
+  choices_.protocol = protocol_of(near, ranks_->near.size());
+  choices_.rule.stream_from = *near.stream_from;
 }
 
 }  // namespace peerbus::moe::detail

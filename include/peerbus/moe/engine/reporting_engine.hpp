@@ -25,9 +25,6 @@ class reporting_engine final : public exchange_engine {
     return engine_->next_dispatch();
   }
   void watch(wait_watch* watch) noexcept override { engine_->watch(watch); }
-  [[nodiscard]] store_choice stores_for(std::size_t tokens) const noexcept override {
-    return engine_->stores_for(tokens);
-  }
   [[nodiscard]] PEERBUS_INLINE std::optional<refusal_of> dispatch_send(
       const batch_input& input, const routing& route, const dispatch_options& options,
       deadline until) override;
@@ -68,8 +65,9 @@ class reporting_engine final : public exchange_engine {
  private:
   /// The point at which an operation ends.
   enum class end_at : std::uint8_t {
-    the_call,      ///< with its call
-    the_last_part  ///< with the last part of a single lane, if it has any, as nothing follows
+    the_call,      ///< the end of the call of the exchange
+    the_last_part  ///< the end of the last part of a single lane, after which the lane does nothing
+                   ///< more; without parts, the end of the call
   };
   /// Does `work` and tells the listeners: it is the operation `what`, dispatch `number` or its
   /// combine, by the function `name` of an exchange.

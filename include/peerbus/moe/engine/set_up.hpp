@@ -13,6 +13,7 @@
 #include <peerbus/core/caches.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/moe/choices.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/plan/objection.hpp>
@@ -39,12 +40,23 @@ constexpr protocol_estimate estimate_by(const cost_table* costs, const dispatch_
                           : estimate_protocols(*costs, size);
 }
 
-/// Returns the protocol of an exchange with a layout that can have either: that of `config`, or the
-/// cheaper one for dispatches of `full`.
-constexpr dispatch_protocol chosen_protocol(const exchange_config& config,
-                                            const dispatch_size& full) {
-  if (config.protocol != dispatch_protocol::automatic) return config.protocol;
-  return estimate_by(config.costs, full).cheaper();
+/// Returns the protocol of an exchange: `only`, which its layout has, or, if that is `automatic`,
+/// the protocol of `config`, or the cheaper one for dispatches of `full`.
+constexpr protocol_choice choose_protocol(const exchange_config& config, dispatch_protocol only,
+                                          const dispatch_size& full) {
+  protocol_choice choice{.chosen = only,
+                         .why = protocol_reason::layout,
+                         .full = full,
+                         .estimate = estimate_by(config.costs, full)};
+  if (only != dispatch_protocol::automatic) return choice;
+  choice.chosen = config.protocol;
+  choice.why = protocol_reason::configured;
+  if (config.protocol != dispatch_protocol::automatic) return choice;
+  choice.chosen = choice.estimate.cheaper();
+  choice.why = config.costs != nullptr && has_protocol_costs(*config.costs, full.path)
+                   ? protocol_reason::costs
+                   : protocol_reason::assumed;
+  return choice;
 }
 
 /// Compares a configuration with those of the other ranks. Collective. `alignment` is that of the
@@ -68,27 +80,29 @@ shared_cache believable(shared_cache reported) noexcept;
 /// which `per_core` share a core and its caches.
 std::size_t stream_from(const exchange_config& config, std::size_t ranks, std::size_t per_core);
 
+/// Returns the choices of an exchange of `given` in one level among `ranks` ranks, of which
+/// `per_core` share a core, with full dispatches of `full`.
+exchange_choices choices_in_one_level(const exchange_config& given, const layout_facts& layout,
+                                      const dispatch_size& full, std::size_t ranks,
+                                      std::size_t per_core);
+
 /// Returns the distance of each rank of a window: 0 for this rank, 1 for ranks whose memory it
 /// reaches by loads and stores, 2 for the others: [ranks].
 [[nodiscard]] std::vector<std::uint32_t> distances_in(const any_window& window);
 
-/// Compares the configuration with those of the other ranks and returns it, with its `stream_from`
-/// and `protocol` set and without `costs`. Collective. `path` is the name of the path in costs.
+/// Compares the configuration with those of the other ranks and returns it, with `stream_from` and
+/// `protocol` as `chosen` and without `costs`. Collective.
 /// Throws, on all ranks: as the constructor of `exchange`.
 template <token_codec Codec, row_layout Layout>
-exchange_config agreed_config(rank_group& group, const bootstrap& boot,
-                              const exchange_config& config, const Layout& layout,
-                              std::string_view path, deadline until) {
-  const block_geometry geometry = layout.geometry(config, group.size());
-  const auto codec = codec_facts::of<Codec>(config.hidden);
+exchange_config agreed_config(rank_group& group, const exchange_config& config,
+                              const Layout& layout, const exchange_choices& chosen,
+                              deadline until) {
   exchange_config agreed = config;
-  agreed.protocol = only_protocol_of<Layout>;
-  if constexpr (automatic_layout<Layout>)
-    agreed.protocol = chosen_protocol(
-        config, full_dispatch(config, codec, path, group.size(), geometry.copies_per_token));
-  agree_on(group, config, codec, layout_facts::of(layout, agreed.protocol), geometry.alignment,
-           agreed.protocol, until);
-  agreed.stream_from = stream_from(config, group.size(), ranks_per_core(boot));
+  agreed.protocol = chosen.protocol.chosen;
+  agree_on(group, config, codec_facts::of<Codec>(config.hidden),
+           layout_facts::of(layout, agreed.protocol),
+           layout.geometry(config, group.size()).alignment, agreed.protocol, until);
+  agreed.stream_from = chosen.rule.stream_from;
   agreed.costs = nullptr;
   return agreed;
 }

@@ -10,6 +10,7 @@
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/moe/engine/expert_tables.hpp>
+#include <peerbus/moe/engine/learned_stores.hpp>
 #include <peerbus/moe/engine/set_up.hpp>
 
 namespace peerbus::moe::detail {
@@ -18,6 +19,7 @@ PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
                              const codec_facts& codec, const layout_facts& layout,
                              std::size_t alignment, dispatch_protocol chosen, deadline until) {
   std::optional<error> objection = objection_to(config, group.size(), codec, layout);
+  if (!objection && config.costs != nullptr) objection = objection_to_stores(*config.costs);
   expert_tables tables;
   if (!objection)
     objection =
@@ -43,6 +45,25 @@ PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
   values.push_back({"distrust_peers", std::uint64_t{config.distrust_peers}});
   values.push_back({"relay_sums", config.relay_sums == relay_sums::f32 ? "f32" : "bf16"});
   agree_with_tables(group, "exchange", values, tables, until, objection);
+}
+
+PEERBUS_INLINE exchange_choices choices_in_one_level(const exchange_config& given,
+                                                     const layout_facts& layout,
+                                                     const dispatch_size& full, std::size_t ranks,
+                                                     std::size_t per_core) {
+  exchange_choices found{
+      .protocol = choose_protocol(given, layout.only, full),
+      .relay = {.asked = given.relay,
+                .why = given.relay == relay::never ? "as asked" : "as ranks have not met"},
+      .rule = {.stream_from = stream_from(given, ranks, per_core),
+               .why = given.stream_from ? store_reason::configured : store_reason::assumed,
+               // Where rows are put, stores make no difference that could be told from the
+               // network's.
+               .tries_both = !given.stream_from && full.path == path_name_of(peer_reach::all)},
+      .layout = layout.name,
+      .path = full.path};
+  if (given.costs != nullptr) found.costs_machine = given.costs->machine();
+  return found;
 }
 
 PEERBUS_INLINE std::vector<std::uint32_t> distances_in(const any_window& window) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -84,8 +85,10 @@ class channel : public Mode::calls {
     // The combine in progress:
     tensor out;
     std::array<const_tensor, 2> bias;
-    const_tensor factors;   ///< factors of the rows; none: 1
-    bool attached = false;  ///< weights, or heads of LogFMT-10, go home beside the outputs
+    const_tensor factors;          ///< factors of the rows; none: 1
+    std::vector<const bf16*> own;  ///< memory for `combine_terms::own`
+    bool reads_own = false;        ///< the combine reads own outputs where the caller has them
+    bool attached = false;         ///< weights, or heads of LogFMT-10, go home beside the outputs
   };
 
   /// Makes the exchange and the batches, and logs the choices of the exchange to `log`. Collective.
@@ -103,7 +106,8 @@ class channel : public Mode::calls {
           std::vector<batch> made;
           made.reserve(config.in_flight);
           for (std::size_t i = 0; i < config.in_flight; ++i)
-            made.emplace_back(make_arrays(std::as_const(moe_)));
+            made.emplace_back(make_arrays(std::as_const(moe_)))
+                .own.resize(moe_.relay().relays ? 0 : config.max_tokens * moe_.map().copies);
           return batch_slots<batch>{Mode::prefix, std::move(made)};
         })} {
     moe_.watch_waits(&agreement_);
@@ -111,7 +115,7 @@ class channel : public Mode::calls {
     log(log_level::info,
         concat("exchange: of ", Mode::prefix, "dispatch for up to ", config.max_tokens,
                " tokens of ", config.hidden, " channels, top_k ", config.top_k));
-    moe::log_choices(comm, moe_, config, log);
+    moe::log_choices(moe_, log);
   }
 
   // --- dispatch ----------------------------------------------------------------------------------
@@ -158,6 +162,7 @@ class channel : public Mode::calls {
   void begin_combine(batch& this_batch, std::size_t bound = 0) {
     this_batch.call =
         agreement_.started(returning(this_batch, bound, started_operation::kind::combine));
+    this_batch.reads_own = false;
     open(this_batch);
   }
   /// Opens a batch, as `open` does, before the call that combines it.
@@ -170,12 +175,25 @@ class channel : public Mode::calls {
   }
 
   /// Copies the caller's outputs to the places where their home ranks read them. `for_each(copy)`
-  /// calls `copy(output, source)` for each of the `count` rows.
+  /// calls `copy(rows, i, source)` for each of the `count` rows. If the combine is delivered
+  /// `immediate`ly, outputs for tokens of this rank are read from `source` instead of copied,
+  /// unless the sums would overwrite them. A combine that ends later may find `source` changed.
   template <class ForEach>
-  void copy_outputs(std::size_t count, ForEach&& for_each) {
+  void copy_outputs(batch& this_batch, std::size_t count, delivery when, ForEach&& for_each) {
+    const std::size_t copies = moe_.map().copies;
     const moe::row_stream stream{{.rows = count, .row_bytes = moe_.map().output_bytes()},
                                  moe_.config().stream_from.value_or(moe::never_stream)};
-    for_each([&](std::span<bf16> output, const bf16* source) {
+    this_batch.reads_own = when == delivery::immediate && !this_batch.own.empty();
+    if (this_batch.reads_own)
+      std::fill_n(this_batch.own.begin(), this_batch.tokens * copies, nullptr);
+    for_each([&](const auto& rows, std::size_t i, const bf16* source) {
+      const std::span<bf16> output = rows.output(i);
+      const auto origin = rows.origin(i);
+      if (this_batch.reads_own && origin.rank == comm_.rank() &&
+          !overlap(std::as_bytes(std::span{source, output.size()}), this_batch.out)) {
+        this_batch.own[origin.token * copies + origin.slot] = source;
+        return;
+      }
       stream.copy(std::as_writable_bytes(output).data(), reinterpret_cast<const std::byte*>(source),
                   output.size_bytes());
     });
@@ -214,6 +232,13 @@ class channel : public Mode::calls {
   batch_slots<batch> slots_;
 
  private:
+  /// Returns whether `bytes` and the memory of `whole`, which has no gaps, have a byte in common.
+  [[nodiscard]] static bool overlap(std::span<const std::byte> bytes,
+                                    const tensor& whole) noexcept {
+    const auto first = reinterpret_cast<std::uintptr_t>(bytes.data());
+    const auto begin = reinterpret_cast<std::uintptr_t>(whole.data());
+    return first < begin + whole.bytes() && begin < first + bytes.size();
+  }
   /// Assigns `this_batch` to the next dispatch. Returns the options for sending it.
   [[nodiscard]] moe::dispatch_options assign(batch& this_batch, std::size_t tokens,
                                              const std::optional<deadline>& until,
