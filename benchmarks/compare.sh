@@ -3,22 +3,23 @@
 # Runs peerbus and what it is compared with in turns, and prints the ratios of their times:
 #   bash benchmarks/compare.sh [--rounds R] [--json FILE] [--build DIR] [CONFIGURATION...]
 # A configuration is ep:RANKS:TOKENS:expert|rank:int8|bf16 (dispatch and combine against MPI, one
-# row per (token, expert) or per (token, rank)), deep_ep:RANKS:TOKENS:copy|zero_copy (the same,
-# bf16, by DeepEP's low-latency calls) or put:8|7680 (a put of so many bytes and its flag against
-# UCX). The default: ep:2:T:expert:int8|bf16 for T of 128, 32, 8 and 1, ep:2:128:rank:int8|bf16,
-# ep:8:32:expert:int8, ep:64:8:expert:int8, deep_ep:2:128:copy|zero_copy, put:8 and put:7680.
+# row per (token, expert) or per (token, rank)), deep_ep:RANKS:TOKENS:copy|zero_copy|normal (the
+# same, bf16, by DeepEP's low-latency or normal calls; but for zero_copy, combine takes outputs from
+# memory of the caller, as MPI does) or put:8|7680 (a put of so many bytes and its flag against UCX).
+# The default: ep:2:T:expert:int8|bf16 for T of 128, 32, 8 and 1, ep:2:128:rank:int8|bf16,
+# ep:8:32:expert:int8, ep:64:8:expert:int8, deep_ep:2:128:copy|zero_copy|normal, put:8 and put:7680.
 # Arguments of ep_bench, deep_ep_bench and mpi_ep alike, such as `--hidden 2048`, follow a `--`.
 
 set -u -o pipefail
 started_in=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-help_lines=3,10
+help_lines=3,11
 takes_shared=yes
 is_item() {
   local number='[1-9][0-9]{0,5}'
   [[ $1 =~ ^ep:$number:$number:(expert|rank):(int8|bf16)$ ]] ||
-    [[ $1 =~ ^deep_ep:$number:$number:(copy|zero_copy)$ || $1 =~ ^put:(8|7680)$ ]]
+    [[ $1 =~ ^deep_ep:$number:$number:(copy|zero_copy|normal)$ || $1 =~ ^put:(8|7680)$ ]]
 }
 source benchmarks/support/compare_options.sh || exit 1
 read_options "$@"
@@ -27,7 +28,7 @@ if [ ${#items[@]} -eq 0 ]; then
     items+=("ep:2:$tokens:expert:int8" "ep:2:$tokens:expert:bf16")
   done
   items+=(ep:2:128:rank:int8 ep:2:128:rank:bf16 ep:8:32:expert:int8 ep:64:8:expert:int8
-    deep_ep:2:128:copy deep_ep:2:128:zero_copy put:8 put:7680)
+    deep_ep:2:128:copy deep_ep:2:128:zero_copy deep_ep:2:128:normal put:8 put:7680)
 fi
 
 how_to_build="cmake --preset release && cmake --build --preset release --target"
@@ -80,15 +81,18 @@ all_rounds() { # all_rounds <configuration>
 }
 
 compare_ep() { # compare_ep <configuration>
-  local kind ranks tokens rows codec iterations layout title files
+  local kind ranks tokens rows codec iterations layout title files how=""
   IFS=: read -r kind ranks tokens rows codec <<<"$1"
   files=${1//:/_}
-  local copies=()
+  local mode=()
   if [ "$kind" = deep_ep ]; then
-    if [ "$rows" = zero_copy ]; then copies=(--zero-copy); fi
-    title=", $rows" rows=expert codec=bf16
+    codec=bf16
+    case $rows in
+      copy) how="low latency, copy" rows=expert ;;
+      zero_copy) how="low latency, zero_copy" rows=expert mode=(--zero-copy) ;;
+      normal) how=normal rows=rank mode=(--mode normal) ;;
+    esac
   fi
-  local how=${title:-}
   iterations=$((20000 / (tokens * ranks)))
   if [ "$iterations" -gt 2000 ]; then iterations=2000; fi
   if [ "$ranks" -gt "$(nproc)" ]; then iterations=$((iterations / 2)); fi
@@ -102,7 +106,7 @@ compare_ep() { # compare_ep <configuration>
   choose_setting "$ranks" --rows "$rows" "${both[@]}" --iters $((iterations / 4)) || return 1
   # mpi_ep does the work of experts between its operations, and reads no weights.
   local program=("$programs/ep_bench" --layout "$layout" --between expert)
-  if [ "$kind" = deep_ep ]; then program=("$programs/deep_ep_bench" --alone "${copies[@]}"); fi
+  if [ "$kind" = deep_ep ]; then program=("$programs/deep_ep_bench" --alone "${mode[@]}"); fi
   ours() {
     run_quietly 300 "${program[@]}" --ranks "$ranks" "${both[@]}" --iters "$iterations" \
       --json "$results/$files.ours.$1" || complain "${program[0]##*/} failed"
@@ -112,7 +116,7 @@ compare_ep() { # compare_ep <configuration>
       --iters "$iterations" || complain "mpi_ep failed"
   }
   title="$ranks ranks, $tokens tokens, $codec, row per (token, $rows)"
-  if [ "$kind" = deep_ep ]; then title="low latency$how, $ranks ranks, $tokens tokens, $codec"; fi
+  if [ "$kind" = deep_ep ]; then title="$how, $ranks ranks, $tokens tokens, $codec"; fi
   for operation in dispatch combine; do
     line "$operation us, $title" "$files" "/${operation}_us/p50" "/${operation}_us/p50" \
       "MPI ($best)"

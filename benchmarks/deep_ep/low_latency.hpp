@@ -107,7 +107,8 @@ class low_latency_own {
               .outputs = chosen.zero_copy ? peerbus::moe::outputs_at::expert
                                           : peerbus::moe::outputs_at::home,
               .stream_from = chosen.payload.stream_from()},
-             Codec{}} {}
+             Codec{}},
+        own_{comm.rank(), memory.input.count, moe_.map().copies, chosen.zero_copy} {}
 
   void dispatch() {
     const rank_input& input = memory_.input;
@@ -127,11 +128,9 @@ class low_latency_own {
     if (!zero_copy_)
       for (std::size_t e = 0; e < rows_->experts().size(); ++e) {
         const auto& rows = rows_->experts()[e];
-        for (std::size_t i = 0; i < rows.count(); ++i)
-          std::memcpy(rows.output(i).data(), memory_.output(e, i),
-                      memory_.input.hidden * sizeof(bf16));
+        for (std::size_t i = 0; i < rows.count(); ++i) own_.place(rows, i, memory_.output(e, i));
       }
-    moe_.combine(*rows_, memory_.out.all());
+    moe_.combine(*rows_, memory_.out.all(), {.terms = {.own = own_.outputs()}});
   }
 
   [[nodiscard]] std::span<const bf16> sums() const { return memory_.out.all(); }
@@ -140,6 +139,7 @@ class low_latency_own {
   low_latency_memory<Codec>& memory_;
   bool zero_copy_;
   exchange moe_;
+  own_outputs own_;
   std::optional<typename exchange::received_type> rows_;
 };
 

@@ -21,6 +21,7 @@
 #include "deep_ep/relay.hpp"
 #include "examples/support/command_line.hpp"
 #include "support/json.hpp"
+#include "support/noise.hpp"
 #include "support/pin.hpp"
 #include "support/statistics.hpp"
 
@@ -87,6 +88,10 @@ void report(const options& chosen, const side_names& names, const outcome& resul
     all["dispatch_us"] = times_json(result.dispatch[1]);
     all["combine_us"] = times_json(result.combine[1]);
     if (chosen.twice) all["second_combine_us"] = times_json(result.second_combine);
+    all["noise"] = bench::noise_json(
+        payload.noise,
+        bench::signs_of_noise(payload.noise, {{"dispatch", bench::summarise(result.dispatch[1])},
+                                              {"combine", bench::summarise(result.combine[1])}}));
   }
   bench::write_json(chosen.json, all);
 }
@@ -155,6 +160,7 @@ int main(int argc, char** argv) {
   };
   if (const auto status = line.parse(argc, argv, check)) return *status;
   try {
+    if (!chosen.json.empty()) chosen.payload.noise.busy_cores = bench::busy_cores();
     return peerbus::run_local(chosen.payload.ranks, [&chosen](peerbus::bootstrap& boot) {
       return deep_ep_bench::run_rank(boot, chosen);
     });

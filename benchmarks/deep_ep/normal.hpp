@@ -79,7 +79,8 @@ class normal_own {
               .in_flight = chosen.in_flight,
               .outputs = peerbus::moe::outputs_at::home,
               .stream_from = chosen.payload.stream_from()},
-             {}} {}
+             {}},
+        own_{comm.rank(), memory.input.count, moe_.map().copies, false} {}
 
   void dispatch() {
     const rank_input& input = memory_.input;
@@ -92,9 +93,8 @@ class normal_own {
   }
   void combine() {
     for (std::size_t i = 0; i < rows_->count(); ++i)
-      std::memcpy(rows_->output(i).data(), &memory_.y.all()[i * memory_.input.hidden],
-                  memory_.input.hidden * sizeof(bf16));
-    moe_.combine(*rows_, memory_.out.all());
+      own_.place(*rows_, i, &memory_.y.all()[i * memory_.input.hidden]);
+    moe_.combine(*rows_, memory_.out.all(), {.terms = {.own = own_.outputs()}});
   }
 
   [[nodiscard]] std::span<const bf16> sums() const { return memory_.out.all(); }
@@ -102,6 +102,7 @@ class normal_own {
  private:
   normal_memory& memory_;
   exchange moe_;
+  own_outputs own_;
   std::optional<typename exchange::received_type> rows_;
 };
 

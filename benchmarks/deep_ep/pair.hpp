@@ -6,12 +6,14 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 
 #include "deep_ep/options.hpp"
@@ -49,6 +51,31 @@ struct rank_input {
   bench::pages<bf16> tokens;          ///< [count, hidden]
   std::vector<std::int64_t> experts;  ///< [count, top_k]
   std::vector<float> weights;         ///< [count, top_k]
+};
+
+/// Brings the outputs of a rank, which lie in memory of its own, to where combine reads them.
+class own_outputs {
+ public:
+  /// `unused`: combine has them already, so that there are none to bring.
+  own_outputs(peerbus::rank_id rank, std::size_t tokens, std::size_t copies, bool unused)
+      : rank_{rank}, copies_{copies}, outputs_(unused ? 0 : tokens * copies) {}
+
+  /// Copies the output of a row to its home rank, if that is another one.
+  template <class Rows>
+  void place(const Rows& rows, std::size_t i, const bf16* output) noexcept {
+    const auto origin = rows.origin(i);
+    if (origin.rank == rank_)
+      outputs_[origin.token * copies_ + origin.slot] = output;
+    else
+      std::memcpy(rows.output(i).data(), output, rows.output(i).size_bytes());
+  }
+  /// Returns what the combine reads where it lies, as `combine_terms::own`.
+  [[nodiscard]] std::span<const bf16* const> outputs() const noexcept { return outputs_; }
+
+ private:
+  peerbus::rank_id rank_;
+  std::size_t copies_;
+  std::vector<const bf16*> outputs_;
 };
 
 /// Which of the two is timed.

@@ -271,6 +271,16 @@ TEST_CASE("a handle before its hook, after its combine, and of a dispatch that i
   });
 }
 
+TEST_CASE("sums may overwrite the outputs that they are made of") {
+  const batch from = small_batch(2, 8);
+  with_buffers<group>(2, {}, [&](buffer_type& buffer, auto& comm) {
+    flight_type one{buffer, from, comm.rank().index(), {}};
+    one.dispatch();
+    one.run_experts();
+    one.combine_in_place();
+  });
+}
+
 TEST_CASE("a handle of another buffer, of none, and of a shape that was cleaned away") {
   const batch from = small_batch(2);
   const batch other_shape = small_batch(2, 6);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // ctest: tsan timeout=300
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <concepts>
@@ -15,6 +16,7 @@
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/combine_terms.hpp>
 #include <peerbus/moe/config.hpp>
@@ -149,6 +151,29 @@ auto dispatched(Moe& moe, const oracle::input& mine) {
   return got;
 }
 
+/// Moves the outputs for tokens of rank `own` out of the window to `kept`, and spoils their places.
+/// Returns `combine_terms::own` for them.
+template <class Layout, class Received>
+std::vector<const bf16*> move_out(const Received& got, peerbus::rank_id own, std::size_t tokens,
+                                  std::size_t copies, std::deque<std::vector<bf16>>& kept) {
+  std::vector<const bf16*> outputs(tokens * copies, nullptr);
+  const auto move = [&](const auto& rows) {
+    for (std::size_t i = 0; i < rows.count(); ++i) {
+      const auto origin = rows.origin(i);
+      if (origin.rank != own) continue;
+      const auto output = rows.output(i);
+      outputs[origin.token * copies + origin.slot] =
+          kept.emplace_back(output.begin(), output.end()).data();
+      std::ranges::fill(output, bf16::from_bits(0x7fc0));
+    }
+  };
+  if constexpr (by_rank<Layout>)
+    move(got);
+  else
+    for (const auto& rows : got.experts()) move(rows);
+  return outputs;
+}
+
 template <class Group, class Layout>
 void check_terms(std::size_t ranks, outputs_at outputs) {
   CAPTURE(ranks);
@@ -171,8 +196,15 @@ void check_terms(std::size_t ranks, outputs_at outputs) {
       if (by_rank<Layout> && pick.weights) continue;
       for (const std::size_t count : {max_tokens, rank % 2 == 0 ? 0 : max_tokens - 1}) {
         const auto mine = input_of(of, rank, count, ++seed);
-        const auto terms = make_terms<Layout>(of, mine, pick, seed * 64 + rank);
+        auto terms = make_terms<Layout>(of, mine, pick, seed * 64 + rank);
         const auto got = dispatched(moe, mine);
+        // Each rank decides for itself whether its own outputs lie elsewhere.
+        std::deque<std::vector<bf16>> kept;
+        std::vector<const bf16*> own;
+        if ((seed + rank) % 3 == 0) {
+          own = move_out<Layout>(got, comm.rank(), count, moe.map().copies, kept);
+          terms.terms.own = own;
+        }
         std::vector<bf16> out(count * hidden, bf16::from_bits(0xdead));
         if (seed % 2 == 0) {
           moe.combine(got, out, {.terms = terms.terms});
@@ -241,6 +273,11 @@ void check_refusals() {
       all.push_back({{.weights = w.first(6), .local = of_sent},
                      "a local row for token 1, slot 1, which went to an expert"});
     }
+    all.push_back(
+        {{.own = nowhere}, "7 own outputs, expected none or, without relay, tokens x copies, 6"});
+    // The turn of rank 2 in layouts by expert, and of rank 0 by rank; the copy is at the other one.
+    all.push_back({{.own = of_sent},
+                   "an own output for token 1, copy 1, which this rank's experts did not get"});
     std::size_t turn = 0;
     for (const bad& one : all) {
       const std::size_t culprit = turn++ % comm.size();

@@ -445,6 +445,10 @@ TEST_CASE("relay: what is refused, and where it is not used") {
     test::expect_error(errc::invalid_argument,
                        {"combine_terms weights", "weights_at_combine is true"},
                        [&] { moe.combine(got, out, {.terms = {.weights = mine.weights}}); });
+    const std::vector<const bf16*> own(mine.experts.size(), nullptr);
+    test::expect_error(errc::invalid_argument,
+                       {"own outputs, expected none or, without relay, tokens x copies, 0"},
+                       [&] { moe.combine(got, out, {.terms = {.own = own}}); });
     moe.combine(got, out);
     test::check_combined(out, combined(from, mine, false), config.hidden, 0);
     exchange_config other = config;

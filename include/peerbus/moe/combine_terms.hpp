@@ -24,6 +24,11 @@ struct combine_terms {
   /// added at the position of its slot, times the weight of the slot in `weights`, which must be
   /// given. Expert-major layouts only.
   std::span<const bf16* const> local{};
+  /// Outputs of this rank's experts for its own tokens that lie in the caller's memory: [tokens,
+  /// copies] pointers to `hidden` values each, or null, where copies is `memory_map::copies` and
+  /// the entry of a row is (token, slot) of its `origin`. Such an output is read where it lies, so
+  /// that it need not be copied to the place of `row_block::output`. Not with relay.
+  std::span<const bf16* const> own{};
 };
 
 }  // namespace peerbus::moe

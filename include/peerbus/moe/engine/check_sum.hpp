@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/moe/combine_terms.hpp>
 #include <peerbus/moe/path/sum_copies.hpp>
 #include <peerbus/moe/plan/refusal.hpp>
@@ -24,9 +26,26 @@ inline refusal check_out(std::size_t expected, std::span<const bf16> out) noexce
 
 /// The `combine_terms` that an exchange accepts besides biases.
 struct terms_allowed {
-  bool by_rank;          ///< true: none, because rows are summed by rank
-  bool relayed = false;  ///< true: none, because ranks on the way apply the weights
+  bool by_rank;          ///< true: no terms are accepted, because rows are summed by rank
+  bool relayed = false;  ///< true: no terms are accepted, because ranks that relay apply weights
+  std::optional<rank_id> own_rank{};  ///< the rank whose outputs may lie elsewhere; empty: none
 };
+
+/// Checks that `own` has an output only where a copy went to an expert of `own_rank`. Without
+/// `own_rank`, there must be none.
+/// Returns: the first error, if any.
+inline refusal check_own(const send_plan& leaving, std::span<const bf16* const> own,
+                         std::optional<rank_id> own_rank) noexcept {
+  const std::size_t copies = leaving.geometry().copies_per_token;
+  const std::size_t expected = own_rank ? leaving.tokens() * copies : 0;
+  if (own.empty()) return {};
+  if (own.size() != expected) return refuse(refusal_reason::own_size, own.size(), expected);
+  for (std::size_t copy = 0; copy < own.size(); ++copy)
+    if (own[copy] != nullptr && leaving.place_of(copy).rank != own_rank->index())
+      return {refusal_reason::own_elsewhere, static_cast<std::uint32_t>(copy / copies),
+              static_cast<std::uint32_t>(copy % copies)};
+  return {};
+}
 
 /// Checks that the `terms` of a combine fit the batch that `leaving` describes.
 /// Returns: the first error, if any.
@@ -37,6 +56,7 @@ inline refusal check_terms(const send_plan& leaving, std::size_t hidden, const c
         !terms.bias[b].empty() && given != leaving.tokens() * hidden)
       return refuse(refusal_reason::bias_size, given, leaving.tokens() * hidden,
                     static_cast<std::uint32_t>(b));
+  if (const refusal found = check_own(leaving, terms.own, allowed.own_rank)) return found;
   if (terms.weights.empty() && terms.local.empty()) return {};
   const std::size_t top_k = leaving.top_k();
   const std::size_t slots = leaving.tokens() * top_k;

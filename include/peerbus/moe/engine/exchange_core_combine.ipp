@@ -66,7 +66,7 @@ PEERBUS_INLINE void exchange_core::reopen(ticket rows, const receive_options& op
 PEERBUS_INLINE refusal exchange_core::objection_to_sum(const batch& this_batch,
                                                        const combine_sum& wanted) const noexcept {
   return check_sum(this_batch.leaving, parts_.config.hidden, wanted,
-                   {.by_rank = this_batch.leaving.geometry().by_rank});
+                   {.by_rank = this_batch.leaving.geometry().by_rank, .own_rank = group().rank()});
 }
 
 PEERBUS_INLINE void exchange_core::begin_combine(

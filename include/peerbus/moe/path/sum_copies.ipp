@@ -136,8 +136,13 @@ PEERBUS_INLINE void sum_copies(const row_path_batch& batch, std::span<const set_
     const float* const factor = sum.terms.weights.empty()
                                     ? leaving.factors(t).data()
                                     : sum.terms.weights.data() + t * places.size();
+    const auto own = sum.terms.own.empty()
+                         ? sum.terms.own
+                         : sum.terms.own.subspan(t * places.size(), places.size());
     for (std::size_t i = 0; i < places.size(); ++i) {
-      if (!places[i].sent()) {
+      if (!own.empty() && own[i] != nullptr) {
+        terms.add(own[i], factor[i]);
+      } else if (!places[i].sent()) {
         if (local_by_copy && sum.terms.local[t * places.size() + i] != nullptr)
           terms.add(sum.terms.local[t * places.size() + i], factor[i]);
       } else if (sum.is_coded && (*sum.is_coded)(rank_id{places[i].rank})) {

@@ -56,6 +56,8 @@ enum class refusal_reason : std::uint32_t {
   vacant_place = 37,              ///< rows for physical expert `token`, which is vacant
   origin_home = 38,               ///< the home rank of row `token`, handed on, of no rank
   rows_kept = 39,                 ///< `exchange::keep` keeps the rows that the memory holds
+  own_size = 40,                  ///< `combine_terms::own` has not tokens x copies outputs
+  own_elsewhere = 41,             ///< an own output of a copy that is not at this rank
 };
 
 /// Returns whether `reason` is about a number that another rank wrote, not about a rank's own

@@ -84,6 +84,13 @@ PEERBUS_ERROR_PATH std::string describe(const refusal& why) {
     case refusal_reason::local_of_sent:
       return concat({"combine_terms with a local row for ", where,
                      ", which went to an expert; expected null there"});
+    case refusal_reason::own_size:
+      return concat({"combine_terms with ", why.given,
+                     " own outputs, expected none or, without relay, tokens x copies, ",
+                     why.expected});
+    case refusal_reason::own_elsewhere:
+      return concat({"combine_terms with an own output for token ", why.token, ", copy ", why.slot,
+                     ", which this rank's experts did not get; expected null there"});
     case refusal_reason::counts_missing:
       return concat({peer_sent, "a signal of counts with those of dispatch ", why.given,
                      ", expected ", why.expected});

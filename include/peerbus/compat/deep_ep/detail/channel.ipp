@@ -92,6 +92,8 @@ void channel<Mode, Transport, Codec>::receive_outputs(batch& this_batch) {
   for (std::size_t b = 0; b < this_batch.bias.size(); ++b)
     if (this_batch.bias[b]) options.terms.bias[b] = this_batch.bias[b].template values<bf16>();
   if (this_batch.factors) options.terms.weights = this_batch.factors.template values<float>();
+  if (this_batch.reads_own)
+    options.terms.own = std::span{this_batch.own}.first(this_batch.tokens * moe_.map().copies);
   this_batch.progress = stage::idle;  // Also if receiving throws.
   try {
     moe_.combine_recv(*this_batch.rows, this_batch.out.template values<bf16>(), options);

@@ -124,17 +124,17 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
     this_batch.bias = args.bias;
     this_batch.attached = static_cast<bool>(args.topk_weights);
     this->begin_combine(this_batch);
-    place_outputs(this_batch, args);
     this_batch.out = {
         this_batch.arrays.combined.get(), dtype::bfloat16, {this_batch.tokens, shape().hidden}};
+    const delivery when = delivery_of(args.async_with_compute_stream);
+    place_outputs(this_batch, args, when);
     elastic_combine_result made;
     made.combined_x = this_batch.out;
     if (this_batch.attached)
       made.combined_topk_weights = {this_batch.arrays.combined_weights.get(),
                                     dtype::float32,
                                     {this_batch.tokens, shape().top_k}};
-    return this->send_outputs(this_batch, std::move(made),
-                              delivery_of(args.async_with_compute_stream));
+    return this->send_outputs(this_batch, std::move(made), when);
   }
 
  private:
@@ -236,13 +236,13 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
     return {this_batch.arrays.weights.get(), dtype::float32, {all}};
   }
 
-  void place_outputs(batch& this_batch, const elastic_combine_args& args) {
+  void place_outputs(batch& this_batch, const elastic_combine_args& args, delivery when) {
     const auto* const x = args.x.template as<bf16>();
     const std::span<const float> weights =
         this_batch.attached ? args.topk_weights.template values<float>() : std::span<const float>{};
-    this->copy_outputs(this_batch.rows->rows(), [&](auto&& copy) {
+    this->copy_outputs(this_batch, this_batch.rows->rows(), when, [&](auto&& copy) {
       for_each_row(this_batch, [&](std::size_t row, const auto& rows, std::size_t i) {
-        copy(rows.output(i), x + row * args.x.stride(0));
+        copy(rows, i, x + row * args.x.stride(0));
         if (this_batch.attached) rows.template output_attachment<float>(i).front() = weights[row];
       });
     });

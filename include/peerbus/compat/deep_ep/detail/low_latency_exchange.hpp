@@ -283,11 +283,8 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
       return for_each_output([&](const auto& rows, std::size_t i, const bf16* values) {
         rows.encode_output(i, {values, shape().hidden});
       });
-    this->copy_outputs(this_batch.rows->rows(), [&](auto&& copy) {
-      for_each_output([&](const auto& rows, std::size_t i, const bf16* values) {
-        copy(rows.output(i), values);
-      });
-    });
+    this->copy_outputs(this_batch, this_batch.rows->rows(),
+                       delivery_of(args.async_finish, args.return_recv_hook), for_each_output);
   }
 
   bool zero_copy_;

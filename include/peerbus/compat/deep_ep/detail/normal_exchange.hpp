@@ -118,22 +118,23 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
     this_batch.until = args.until;
     this->begin_combine(this_batch);
     const auto* const x = args.x.as<bf16>();
-    this->copy_outputs(this_batch.rows->count(), [&](auto&& copy) {
+    this_batch.out = {
+        this_batch.arrays.combined.get(), dtype::bfloat16, {routing.tokens, shape().hidden}};
+    const delivery when = delivery_of(args.async_finish);
+    this->copy_outputs(this_batch, this_batch.rows->count(), when, [&](auto&& copy) {
       for (std::size_t i = 0; i < this_batch.rows->count(); ++i)
-        copy(this_batch.rows->output(i), x + i * args.x.stride(0));
+        copy(*this_batch.rows, i, x + i * args.x.stride(0));
     });
     this_batch.bias = args.bias;
     this_batch.attached = static_cast<bool>(args.topk_weights);
     if (this_batch.attached) place_weights(this_batch, args.topk_weights.values<float>());
-    this_batch.out = {
-        this_batch.arrays.combined.get(), dtype::bfloat16, {routing.tokens, shape().hidden}};
     combine_result made;
     made.combined_x = this_batch.out;
     if (this_batch.attached)
       made.combined_topk_weights = {this_batch.arrays.combined_weights.get(),
                                     dtype::float32,
                                     {routing.tokens, shape().top_k}};
-    return this->send_outputs(this_batch, std::move(made), delivery_of(args.async_finish));
+    return this->send_outputs(this_batch, std::move(made), when);
   }
 
  private:
