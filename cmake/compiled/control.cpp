@@ -68,6 +68,7 @@
 #include <peerbus/core/cores.ipp>
 #include <peerbus/core/cost_table.ipp>
 #include <peerbus/core/error.ipp>
+#include <peerbus/core/event_clock.ipp>
 #include <peerbus/core/futex.ipp>
 #include <peerbus/core/huge_pages.ipp>
 #include <peerbus/core/kernel_file.ipp>
@@ -103,6 +104,7 @@
 #include <peerbus/moe/engine/expert_tables.ipp>
 #include <peerbus/moe/engine/install_experts.ipp>
 #include <peerbus/moe/engine/late_weights.ipp>
+#include <peerbus/moe/engine/learned_stores.ipp>
 #include <peerbus/moe/engine/new_experts.ipp>
 #include <peerbus/moe/engine/relay_attachments.ipp>
 #include <peerbus/moe/engine/relay_combine.ipp>

@@ -44,9 +44,17 @@ def dispatched(exchange, x, ids, weights):
 def by_exchange():
     metrics = os.path.join(os.environ["TEST_FOLDER"], "rank{rank}.prom")
     os.environ["PEERBUS_METRICS"] = metrics
-    comm = peerbus.Communicator()
+    comm, rest = peerbus.Communicator(), None
     exchange = comm.exchange(experts=EXPERTS, hidden=HIDDEN, top_k=TOP_K, max_tokens=4)
     x, ids, weights = inputs_of(comm.rank)
+
+    def check_metrics(rank, **wanted):
+        with open(metrics.format(rank=rank)) as file:
+            text = file.read()
+        assert set(re.findall(r'rank="(\d)"', text)) == {str(rank)}, text
+        assert not rest or set(re.findall(r'peer="(\d)"', text)) <= {"0", "1", "3"} - {str(rank)}, text
+        for name, number in wanted.items():
+            assert re.findall(rf'^peerbus_{name}\{{.*\}} (\d+)$', text, re.M) == [str(number)], text
 
     def dispatch():
         return dispatched(exchange, x, ids, weights)
@@ -78,13 +86,15 @@ def by_exchange():
     check(exchange.combine(dispatch(), len(x)))
     time.sleep(1.1)
     comm.barrier()  # Begins with a new file, at most once a second.
-    with open(metrics.format(rank=comm.rank)) as file:
-        views = re.findall(r'^peerbus_view\{rank="(\d)"\} (\d+)$', file.read(), re.M)
-    assert views == [(str(comm.rank), "1")], views
+    check_metrics(comm.rank, ranks=4, view=1)
     rest = comm.survivors()
     assert (rest.rank, rest.size) == ((0, 1, 3).index(comm.rank), 3)
     assert (rest.all_reduce(numpy.full(4, rest.rank, numpy.float32)) == 3).all()
     rest.barrier()
+    check_metrics(comm.rank, ranks=3, view=1)  # Survivors keep their files, and that of the dead rank stays.
+    check_metrics(2, ranks=4, view=0)
+    rest.destroy()
+    check_metrics(comm.rank, ranks=3, view=1)
 
 
 def check_collectives_go_on(comm, team, window, channels, members):

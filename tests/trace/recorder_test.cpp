@@ -121,6 +121,25 @@ operation_event numbered(std::uint64_t number, event_kind kind = event_kind::ope
 
 }  // namespace
 
+TEST_CASE("events have the times of CLOCK_MONOTONIC, which never go back") {
+  const auto kernel_time = [] {
+    return std::chrono::nanoseconds{peerbus::deadline::now().time_since_epoch()}.count();
+  };
+  constexpr std::int64_t exact_to = 20'000;
+  const std::int64_t begin = kernel_time();
+  std::int64_t last = 0;
+  while (last < begin + 5'000'000) {  // Several times as long as a clock goes on by itself.
+    const std::int64_t before = kernel_time();
+    const std::int64_t time = operation_event::now();
+    const std::int64_t after = kernel_time();
+    REQUIRE(time >= before - exact_to);
+    REQUIRE(time <= after + exact_to);
+    REQUIRE(time >= last);
+    last = time;
+    REQUIRE(operation_event::latest() == time);
+  }
+}
+
 TEST_CASE("a full ring keeps the latest events, and says how many are lost") {
   peerbus::recorder ring{{.events = 4, .threads = 2}};
   for (std::uint64_t number = 1; number <= 6; ++number) ring.on_end(numbered(number));

@@ -67,7 +67,7 @@ std::string trace_folder_of_environment() {
 void read_environment(const bootstrap& boot, bus_choice& chosen) {
   chosen.log = stderr_log::from_environment(boot.rank());
   chosen.trace_folder = trace_folder_of_environment();
-  if (!chosen.counts) chosen.counts = metrics::from_environment(boot);
+  if (!chosen.counts) chosen.counts = metrics::from_environment(boot, chosen.first_view);
 }
 
 /// Returns the transport that all ranks are to have, and reads the environment. Collective.

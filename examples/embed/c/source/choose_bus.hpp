@@ -3,6 +3,7 @@
 
 #include <peerbus.h>
 
+#include <cstdint>
 #include <memory>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
@@ -30,6 +31,7 @@ struct bus_choice {
   stderr_log log;
   std::string trace_folder;         ///< in which a trace is wanted; empty: none is
   std::shared_ptr<metrics> counts;  ///< null if none are asked for
+  std::uint64_t first_view = 0;     ///< the number that metrics give the communicator's first view
 };
 
 /// Does what making the transport that the options name takes long for the first time in a process,

@@ -95,11 +95,13 @@ peerbus_code run(peerbus_rank_function body, void* context, const peerbus_comm_o
   });
 }
 
-/// Returns what makes a communicator over a bootstrap, with options that outlive it, and as a
-/// subgroup of `whole` unless that is null.
-auto maker_of(const peerbus_comm_options& given, const group* whole = nullptr) {
-  return [&given, whole](std::unique_ptr<bootstrap> boot) {
-    return std::make_unique<peerbus_comm>(std::make_shared<group>(std::move(boot), given, whole));
+/// Returns what makes a communicator over a bootstrap, with options that outlive it, as a subgroup
+/// of `whole` unless that is null, and with `first_view` as the number of its first view.
+auto maker_of(const peerbus_comm_options& given, const group* whole = nullptr,
+              std::uint64_t first_view = 0) {
+  return [&given, whole, first_view](std::unique_ptr<bootstrap> boot) {
+    return std::make_unique<peerbus_comm>(
+        std::make_shared<group>(std::move(boot), given, whole, first_view));
   };
 }
 
@@ -205,11 +207,11 @@ std::int32_t let_python_handle_signals(void* context) {
 }  // namespace
 
 group::group(std::unique_ptr<bootstrap> boot, const peerbus_comm_options& options,
-             const group* whole)
-    : group{*boot, options, std::move(boot), whole} {}
+             const group* whole, std::uint64_t first_view)
+    : group{*boot, options, std::move(boot), whole, first_view} {}
 
 group::group(bootstrap& boot, const peerbus_comm_options& options, std::unique_ptr<bootstrap> own,
-             const group* whole)
+             const group* whole, std::uint64_t first_view)
     : own_{std::move(own)},
       provider_{options.provider == nullptr ? "" : options.provider},
       device_{options.device == nullptr ? "" : options.device},
@@ -217,7 +219,8 @@ group::group(bootstrap& boot, const peerbus_comm_options& options, std::unique_p
       chosen_{.of_host = nullptr,
               .log = {},
               .trace_folder = {},
-              .counts = whole != nullptr && whole->counting_ ? whole->chosen_.counts : nullptr},
+              .counts = whole != nullptr && whole->counting_ ? whole->chosen_.counts : nullptr,
+              .first_view = first_view},
       comm{choose_bus(boot, options, stop_, rendezvous_deadline(options), chosen_),
            options_of(options)} {
   options_.provider = provider_.c_str();
@@ -235,7 +238,7 @@ group::group(bootstrap& boot, const peerbus_comm_options& options, std::unique_p
 
 group::~group() {
   if (counting_ && has_own_metrics_) {
-    chosen_.counts->set_view(comm.view().number());
+    chosen_.counts->set_view(view_number());
     chosen_.counts->try_write();
   }
   stop_counting();
@@ -256,11 +259,10 @@ void group::start_counting(const bootstrap& boot, const group* whole) {
   const counting_listener* const of_whole = whole == nullptr ? nullptr : whole->counting_.get();
   has_own_metrics_ = of_whole == nullptr;
   std::vector<rank_id> numbers;
-  if (of_whole != nullptr) {
-    numbers.reserve(comm.size());
-    for (const rank_id rank : comm.ranks())
-      numbers.push_back(of_whole->number_of(boot.parent_rank(rank)));
-  }
+  numbers.reserve(comm.size());
+  for (const rank_id rank : comm.ranks())
+    numbers.push_back(of_whole == nullptr ? boot.slot(rank)
+                                          : of_whole->number_of(boot.parent_rank(rank)));
   counting_ = std::make_unique<counting_listener>(chosen_.counts, std::move(numbers));
   comm.members()->listeners().add(*counting_);
 }
@@ -485,8 +487,9 @@ peerbus_code peerbus_comm_survivors(peerbus_comm* parent, const peerbus_comm_opt
     require_result(comm, "comm");
     group* members = nullptr;
     const peerbus_comm_options given = read_part_options(parent, options, members);
-    *comm =
-        peerbus::survivors(members->comm, maker_of(given), rendezvous_deadline(given)).release();
+    *comm = peerbus::survivors(members->comm, maker_of(given, nullptr, members->view_number()),
+                               rendezvous_deadline(given))
+                .release();
     members->stop_counting();
   });
 }

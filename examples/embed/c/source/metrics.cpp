@@ -102,15 +102,17 @@ std::string prometheus_text(const metrics_snapshot& counts) {
   made.metric("view", "gauge", "Number of the view of the ranks.");
   made.sample("", std::to_string(counts.view));
   made.metric("ranks", "gauge", "Ranks of the communicator.");
-  made.sample("", std::to_string(counts.waits.size()));
+  made.sample("", std::to_string(counts.ranks));
   return made.take();
 }
 
-metrics::metrics(rank_id rank, std::size_t ranks, std::string path)
-    : rank_{rank},
-      ranks_{ranks},
+metrics::metrics(const bootstrap& boot, std::uint64_t view, std::string path)
+    : rank_{boot.slot(boot.rank())},
+      ranks_{boot.size()},
+      slots_{boot.capacity()},
       path_{std::move(path)},
-      numbers_(first_wait + (ranks + 1) * 2),
+      numbers_(first_wait + (slots_ + 1) * 2),
+      view_{view},
       next_write_{operation_event::now() + second} {
   try {
     write();
@@ -119,27 +121,28 @@ metrics::metrics(rank_id rank, std::size_t ranks, std::string path)
   }
 }
 
-std::unique_ptr<metrics> metrics::from_environment(const bootstrap& boot) {
+std::unique_ptr<metrics> metrics::from_environment(const bootstrap& boot, std::uint64_t view) {
   // NOLINTNEXTLINE(concurrency-mt-unsafe): as the variables of launchers.
   const char* const value = std::getenv("PEERBUS_METRICS");
   if (value == nullptr || *value == 0) return nullptr;
   constexpr std::string_view place_of_rank = "{rank}";
   std::string path = value;
   auto place = path.find(place_of_rank);
-  if (place == std::string::npos && boot.size() > 1)
+  if (place == std::string::npos && boot.capacity() > 1)
     throw error{errc::invalid_argument,
                 concat("PEERBUS_METRICS is '", value, "', expected {rank} in it, as each of ",
-                       boot.size(), " ranks writes a file")};
+                       boot.capacity(), " ranks writes a file")};
+  const std::string slot = std::to_string(boot.slot(boot.rank()).index());
   for (; place != std::string::npos; place = path.find(place_of_rank))
-    path.replace(place, place_of_rank.size(), std::to_string(boot.rank().index()));
-  return std::make_unique<metrics>(boot.rank(), boot.size(), std::move(path));
+    path.replace(place, place_of_rank.size(), slot);
+  return std::make_unique<metrics>(boot, view, std::move(path));
 }
 
 void metrics::count(const operation_event& event) noexcept {
   const auto elapsed = static_cast<std::uint64_t>(event.ended - event.begun);
   if (event.kind == event_kind::wait) {
     if (event.fault != errc::ok) return;  // Nobody came last.
-    const std::size_t peer = event.peer ? event.peer->index() : ranks_;
+    const std::size_t peer = event.peer ? event.peer->index() : slots_;
     add(first_wait + peer * 2, 1);
     add(first_wait + peer * 2 + 1, elapsed);
     return;
@@ -177,14 +180,15 @@ metrics_snapshot metrics::read() const {
     if (again == found) break;
     found = std::move(again);
   }
-  metrics_snapshot made{.rank = rank_, .view = view_.load(std::memory_order_relaxed)};
+  metrics_snapshot made{
+      .rank = rank_, .ranks = ranks_, .view = view_.load(std::memory_order_relaxed)};
   for (std::size_t i = 0; i < made.operations.size(); ++i) {
     const std::uint64_t* const of = found.data() + i * per_operation;
     made.operations[i] = {of[0], of[1], of[2], of[3], of[4], of[5]};
   }
-  made.waits.reserve(ranks_);
+  made.waits.reserve(slots_);
   const std::uint64_t* wait = found.data() + first_wait;
-  for (std::size_t peer = 0; peer < ranks_; ++peer, wait += 2)
+  for (std::size_t peer = 0; peer < slots_; ++peer, wait += 2)
     made.waits.push_back({wait[0], wait[1]});
   made.other_waits = {wait[0], wait[1]};
   return made;

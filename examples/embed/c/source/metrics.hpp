@@ -39,10 +39,11 @@ struct metrics_snapshot {
   static constexpr std::size_t operation_kinds =
       static_cast<std::size_t>(group_operation::reduce_scatter_v) + 1;
 
-  rank_id rank{};
+  rank_id rank{};          ///< the slot of the rank, as all ranks here
+  std::size_t ranks = 0;   ///< the number of ranks in the communicator
   std::uint64_t view = 0;  ///< the number of the view of the ranks
   std::array<operation_counts, operation_kinds> operations{};  ///< by `group_operation`
-  std::vector<wait_counts> waits{};                            ///< by the rank that came last
+  std::vector<wait_counts> waits{};                            ///< by the slot that came last
   wait_counts other_waits{};                                   ///< where nobody knows who did
 };
 
@@ -58,13 +59,15 @@ std::string prometheus_text(const metrics_snapshot& counts);
 /// write.
 class metrics {
  public:
-  /// Counts for `rank` of `ranks`, in the file `path`, which has the counts from now on.
+  /// Counts for this rank of `boot`, in the file `path`, which has the counts from now on. Ranks
+  /// are numbered by their slots, which they keep when others are gone. `view` is the number of the
+  /// present view.
   /// Throws: `error` invalid_argument if it cannot be written.
-  metrics(rank_id rank, std::size_t ranks, std::string path);
+  metrics(const bootstrap& boot, std::uint64_t view, std::string path);
   /// Returns the metrics that the environment variable PEERBUS_METRICS asks this rank of `boot`
-  /// for, or null. Its value is a path, in which "{rank}" stands for the number of the rank.
+  /// for, or null. Its value is a path, in which "{rank}" stands for the slot of the rank.
   /// Throws: `error` invalid_argument if ranks would share a file, or as the constructor.
-  static std::unique_ptr<metrics> from_environment(const bootstrap& boot);
+  static std::unique_ptr<metrics> from_environment(const bootstrap& boot, std::uint64_t view);
 
   /// Counts an event that has ended, whose peer came last if it is a wait.
   void count(const operation_event& event) noexcept;
@@ -102,9 +105,10 @@ class metrics {
 
   rank_id rank_;
   std::size_t ranks_;
+  std::size_t slots_;
   std::string path_;
   std::vector<std::atomic<std::uint64_t>> numbers_;
-  std::atomic<std::uint64_t> view_{0};
+  std::atomic<std::uint64_t> view_;
   std::atomic<std::int64_t> next_write_{0};
   std::atomic<bool> has_ended_{false};
 };
@@ -112,7 +116,7 @@ class metrics {
 /// Counts the events of a group in metrics, which may be those of a larger group.
 class counting_listener final : public event_listener {
  public:
-  /// Counts for a group whose rank i is rank `ranks[i]` of the metrics, or rank i if it is empty.
+  /// Counts for a group whose rank i has the number `ranks[i]` in the metrics.
   counting_listener(std::shared_ptr<metrics> counts, std::vector<rank_id> ranks)
       : counts_{std::move(counts)}, ranks_{std::move(ranks)} {}
 
@@ -121,9 +125,7 @@ class counting_listener final : public event_listener {
 
   [[nodiscard]] const std::shared_ptr<metrics>& counts() const noexcept { return counts_; }
   /// Returns the number of `rank` in the metrics.
-  [[nodiscard]] rank_id number_of(rank_id rank) const noexcept {
-    return ranks_.empty() ? rank : ranks_[rank.index()];
-  }
+  [[nodiscard]] rank_id number_of(rank_id rank) const noexcept { return ranks_[rank.index()]; }
 
  private:
   std::shared_ptr<metrics> counts_;

@@ -35,12 +35,14 @@ namespace peerbus::c_library {
 class group {
  public:
   /// Collective: makes the communicator of `boot`, which it keeps. If it is a subgroup of `whole`,
-  /// it counts in the metrics of that group.
+  /// it counts in the metrics of that group. Its own metrics give its first view the number
+  /// `first_view`.
   group(std::unique_ptr<bootstrap> boot, const peerbus_comm_options& options,
-        const group* whole = nullptr);
+        const group* whole = nullptr, std::uint64_t first_view = 0);
   /// Collective: makes the communicator of `boot`, which outlives the group, or is its own.
   group(bootstrap& boot, const peerbus_comm_options& options,
-        std::unique_ptr<bootstrap> own = nullptr, const group* whole = nullptr);
+        std::unique_ptr<bootstrap> own = nullptr, const group* whole = nullptr,
+        std::uint64_t first_view = 0);
   group(const group&) = delete;
   group& operator=(const group&) = delete;
   /// Writes the metrics and the trace that the environment asks for.
@@ -68,10 +70,14 @@ class group {
   [[nodiscard]] const char* transport_name() const noexcept { return chosen_.name; }
   /// Returns the log that the environment asked for when the group was made.
   [[nodiscard]] const stderr_log& log() const noexcept { return chosen_.log; }
+  /// Returns the number that metrics give the present view.
+  [[nodiscard]] std::uint64_t view_number() const noexcept {
+    return chosen_.first_view + comm.view().number();
+  }
   /// Writes the metrics in which the group counts, if it does and the file is a second old.
   void write_metrics_if_due() noexcept {
     if (!counting_) return;
-    if (has_own_metrics_) chosen_.counts->set_view(comm.view().number());
+    if (has_own_metrics_) chosen_.counts->set_view(view_number());
     chosen_.counts->write_if_due();
   }
   /// Counts no more events, and writes no more metrics: another group takes the file. No operation
