@@ -36,7 +36,12 @@ int run_launched(const options& chosen) {
                  chosen.ranks, boot->size());
     return bad_command_line;
   }
-  return run_process(*boot, chosen);
+  options here = chosen;
+  here.noise.busy_cores = bench::busy_cores(*boot);
+  if (bench::refuses_noise("coll_bench", here.noise, bench::signs_of_noise(here.noise),
+                           boot->rank()))
+    return 1;
+  return run_process(*boot, here);
 }
 
 int start(const options& chosen) {

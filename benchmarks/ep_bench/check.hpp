@@ -23,18 +23,19 @@ namespace ep_bench {
 
 /// Compares what arrived with what the oracle says, bit by bit. Each function returns the first
 /// difference in words, or nothing if all is right.
-template <class Codec>
-class checker {
+class any_checker {
  public:
-  checker(const options& chosen, const oracle& truth, std::size_t rank)
+  any_checker(const options& chosen, const oracle& truth, std::size_t rank,
+              const wire_format& format)
       : chosen_{chosen},
         by_rank_{chosen.by_rank()},
         truth_{&truth},
         rank_{rank},
-        content_{chosen.seed, grain_of<Codec>},
+        format_{format},
+        content_{chosen.seed, format.of_tokens},
         codes_(chosen.hidden),
-        row_(Codec::row_bytes(chosen.hidden)),
-        scale_(Codec::scale_bytes(chosen.hidden)),
+        row_(format.row_bytes),
+        scale_(format.scale_bytes),
         output_(chosen.hidden),
         exact_(chosen.hidden),
         part_(chosen.hidden),
@@ -203,7 +204,7 @@ class checker {
   template <class Rows>
   [[nodiscard]] bool right(const Rows& rows, std::size_t i, const oracle::token_row& expected) {
     const float unit = content_.fill(expected.source, expected.token, codes_);
-    as_row<Codec>(codes_, unit, row_.data(), scale_.data());
+    format_.as_row(codes_, unit, row_.data(), scale_.data());
     if constexpr (requires { rows.origin(i); }) {
       const auto origin = rows.origin(i);
       if (origin.rank.index() != expected.source || origin.token != expected.token ||
@@ -276,6 +277,7 @@ class checker {
   bool by_rank_;
   const oracle* truth_;
   std::size_t rank_;
+  wire_format format_;
   payload content_;
   std::vector<std::int8_t> codes_;
   std::vector<std::byte> row_;
@@ -285,6 +287,14 @@ class checker {
   std::vector<float> part_;
   std::vector<float> group_sum_;
   std::vector<float> sums_;
+};
+
+/// The same for a codec whose type is known.
+template <class Codec>
+class checker : public any_checker {
+ public:
+  checker(const options& chosen, const oracle& truth, std::size_t rank)
+      : any_checker{chosen, truth, rank, wire_format::of<Codec>(chosen.hidden)} {}
 };
 
 }  // namespace ep_bench

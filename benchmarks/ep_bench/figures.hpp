@@ -36,10 +36,11 @@ inline std::string words_for_tokens(const options& chosen) {
 
 /// How the bytes of a run are counted, in words.
 inline std::string bytes_formula(const options& chosen) {
-  const std::string row = chosen.codec == "bf16"   ? "2 x hidden"
-                          : chosen.codec == "int8" ? "hidden + 4"
-                          : chosen.codec == "fp8"  ? "hidden + hidden / 32"
-                                                   : "hidden + hidden / 128 to whole words";
+  const std::string row = chosen.codec == "bf16"           ? "2 x hidden"
+                          : chosen.codec == "int8"         ? "hidden + 4"
+                          : chosen.codec == "fp8"          ? "hidden + hidden / 32"
+                          : chosen.codec == "fp8_as_given" ? "hidden"
+                                                           : "hidden + hidden / 128 to whole words";
   const bool by_rank = chosen.by_rank();
   return "per rank: dispatch = rows x (row and scales + 8" +
          std::string{by_rank ? " + 8 x top_k" : ""} + "), with row and scales = " + row + " for " +

@@ -18,6 +18,7 @@
 #include "ep_bench/report/write_report.hpp"
 #include "ep_bench/result_json.hpp"
 #include "ep_bench/topology.hpp"
+#include "support/cost_file.hpp"
 #include "support/join_group.hpp"
 #include "support/machine.hpp"
 #include "support/noise.hpp"
@@ -29,6 +30,10 @@ using ep_bench::options;
 void show(const options& chosen, const ep_bench::group& who, const ep_bench::outcome& result) {
   const auto where = bench::machine::here();
   print(chosen, who, where, result);
+  if (!result.learned.empty() && !chosen.costs_to.empty())
+    bench::merge_costs(chosen.costs_to, result.learned);
+  else if (!chosen.costs_to.empty())
+    std::printf("costs     none found out for %s\n", chosen.costs_to.c_str());
   if (!chosen.json.empty()) bench::write_json(chosen.json, result_json(chosen, who, where, result));
 }
 
@@ -49,6 +54,9 @@ int run_launched(peerbus::bootstrap& boot, const options& chosen) {
     print_topology(boot, here);
     return 0;
   }
+  here.noise.busy_cores = bench::busy_cores(boot);
+  if (bench::refuses_noise("ep_bench", here.noise, bench::signs_of_noise(here.noise), boot.rank()))
+    return 1;
   if (chosen.ablation) {
     if (here.ranks < 2)
       return refuse("--ablation",
@@ -80,7 +88,6 @@ int main(int argc, char** argv) {
   if (const int* status = std::get_if<int>(&parsed)) return *status;
   auto chosen = std::get<options>(parsed);
   try {
-    // Ranks that a launcher starts would take each other's start for noise.
     if (peerbus::environment_bootstrap::launched()) return join_launched(chosen);
     if (chosen.topology) return ep_bench::print_topology(chosen);
     chosen.noise.busy_cores = bench::busy_cores();

@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -18,16 +17,14 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/control/store_trials.hpp>
-#include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/lane.hpp>
-#include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
-#include <peerbus/moe/protocol.hpp>
 #include <peerbus/moe/relay.hpp>
 #include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/moe/stores.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 #include "ep_bench/balance.hpp"
 #include "ep_bench/check.hpp"
@@ -41,6 +38,7 @@
 #include "ep_bench/payload.hpp"
 #include "ep_bench/plain_copy.hpp"
 #include "ep_bench/plain_encoding.hpp"
+#include "ep_bench/plain_floor.hpp"
 #include "ep_bench/plain_puts.hpp"
 #include "ep_bench/plane_tally.hpp"
 #include "ep_bench/progress.hpp"
@@ -59,7 +57,7 @@ namespace ep_bench {
 /// An iteration is the operations and then what the limit is made of, so that drift of the machine
 /// meets all alike. All run in the same `surroundings`: their sources have just been read, and a
 /// barrier lets all ranks start together.
-template <class Transport, class Codec, class Layout>
+template <class Transport>
 class measurement {
  public:
   /// `crew`: the lanes of this rank. `cores`: how many there are for all ranks together.
@@ -68,38 +66,37 @@ class measurement {
       : comm_{&comm},
         chosen_{balanced(chosen, comm.size())},
         crew_{&crew},
-        moe_{comm, config_of(chosen_)},
+        moe_{make_exchange(comm, chosen_)},
         truth_{with_findings(), comm.rank().index(), comm.size()},
-        tokens_(truth_.tokens_of(comm.rank().index()) * chosen.hidden),
-        combined_(tokens_.all().size()),
+        tokens_(truth_.tokens_of(comm.rank().index()) * moe_->format().token_bytes),
+        combined_(truth_.tokens_of(comm.rank().index()) * chosen.hidden),
         experts_{chosen.hidden},
-        check_{chosen_, truth_, comm.rank().index()},
+        check_{chosen_, truth_, comm.rank().index(), moe_->format()},
+        floor_{peerbus::reach_of(comm.bus()) == peerbus::peer_reach::all ? floor_kind::copies
+                                                                         : floor_kind::puts},
         plain_{make_plain()},
         cores_{cores},
         crowded_{comm.bus().boot().ranks_here() > cores},
         findings_{comm},
         samples_{comm, series_count, chosen.iterations},
         signals_{comm, signal_blocks, crowded_},
-        encode_{truth_.tokens_of(comm.rank().index()), chosen.hidden},
+        encode_{truth_.tokens_of(comm.rank().index()), moe_->format()},
         surroundings_{chosen, (comm.bus().boot().ranks_here() + cores - 1) / cores} {
-    fill_tokens(payload{chosen.seed, grain_of<Codec>}, comm.rank().index(), chosen.hidden,
-                tokens_.all());
-    if (chosen_.balance == "incremental") rebalancer_.emplace(chosen_, moe_.placement());
+    fill_tokens(payload{chosen.seed, moe_->format().of_tokens}, moe_->format(), comm.rank().index(),
+                chosen.hidden, tokens_.all());
+    if (chosen_.balance == "incremental") rebalancer_.emplace(chosen_, moe_->placement());
     share_copies();
   }
 
   [[nodiscard]] outcome run() {
     outcome result;
-    result.floor = floor;
+    result.floor = floor_;
     result.phases = chosen_.in_slots() ? 1 : 2;
     result.load = load();
-    result.dispatch_bytes = plain_.rows() * one_level_map().row_bytes_in_all();
-    result.combine_bytes = plain_.rows() * one_level_map().output_bytes();
+    result.dispatch_bytes = plain_->rows() * one_level_map().row_bytes_in_all();
+    result.combine_bytes = plain_->rows() * one_level_map().output_bytes();
 
-    if constexpr (peerbus::moe::automatic_layout<Layout>) {
-      result.protocol = moe_.config().protocol;
-      result.protocol_costs = estimate();
-    }
+    result.choices = moe_->queries().choices();
 
     result.wrong = findings_.first_of_all(check_everything());
     if (!result.wrong.empty()) return result;
@@ -117,18 +114,20 @@ class measurement {
       shown.at(i);
     }
     const std::string wrong = check_everything();
+    result.choices = moe_->queries().choices();
     result.wrong = findings_.first_of_all(miscounted.empty() ? wrong : miscounted);
     if constexpr (may_have_planes)
       if (moved()) {
         result.planes = planes_.per_pair(comm_->bus().near_ranks().size(), pairs_, rows_);
-        result.relay = moe_.relay();
-        if (chosen_.relay == peerbus::moe::relay::never) result.relay.estimate = relay_estimate();
+        if (chosen_.relay == peerbus::moe::relay::never)
+          result.choices.relay.estimate = relay_estimate();
       }
     bench::gathered_samples gathered = samples_.gather(iterations);
     result.samples = std::move(gathered.slowest);
     result.rank_medians = std::move(gathered.medians);
     result.signal_one_way_ns = signals_.one_way_ns();
-    result.stores = moe_.stores_for(truth_.tokens_of(comm_->rank().index()));
+    result.stores = moe_->queries().stores_for(truth_.tokens_of(comm_->rank().index()));
+    result.learned = moe_->queries().learned_costs();
     if (crowded_) {
       result.dispatch_core = dispatch_meter_.mean();
       result.combine_core = combine_meter_.mean();
@@ -139,32 +138,29 @@ class measurement {
  private:
   static constexpr bool may_have_planes = std::same_as<Transport, peerbus::any_transport>;
   static constexpr std::size_t signal_blocks = 32;
-  static constexpr floor_kind floor =
-      peerbus::direct_transport<Transport> ? floor_kind::copies : floor_kind::puts;
-  using plain_floor =
-      std::conditional_t<floor == floor_kind::copies, plain_copy<Codec>, plain_puts<Transport>>;
-  using exchange = peerbus::moe::exchange<Transport, Codec, Layout>;
-  using received_type = typename exchange::received_type;
 
-  plain_floor make_plain() {
-    if constexpr (floor == floor_kind::copies)
-      return plain_floor{moe_, chosen_, truth_, comm_->rank().index()};
-    else
-      return plain_floor{*comm_, truth_, one_level_map().row_bytes_in_all(),
-                         one_level_map().output_bytes()};
+  std::unique_ptr<plain_floor> make_plain() {
+    if constexpr (!peerbus::direct_transport<Transport>)
+      if (floor_ == floor_kind::puts) {
+        auto puts = std::make_unique<plain_puts<Transport>>(
+            *comm_, truth_, one_level_map().row_bytes_in_all(), one_level_map().output_bytes());
+        puts_ = puts.get();
+        return puts;
+      }
+    auto copies = std::make_unique<plain_copy>(*moe_, chosen_, truth_, comm_->rank().index());
+    copies_ = copies.get();
+    return copies;
   }
 
   /// Prepares the copies of all ranks' bytes, if ranks share cores.
   void share_copies() {
-    if constexpr (floor == floor_kind::copies) {
-      if (!crowded_) return;
-      shared_ = {};
-      if (comm_->rank().index() < cores_)
-        for (std::size_t r = comm_->rank().index(); r < comm_->size(); r += cores_)
-          shared_.add(std::make_unique<plain_copy<Codec>>(moe_, chosen_, truth_, r));
-      // A few ranks prepare for all. The others must not spend the time limit of a dispatch on it.
-      comm_->barrier(peerbus::deadline::after(std::chrono::minutes{10}));
-    }
+    if (floor_ != floor_kind::copies || !crowded_) return;
+    shared_ = {};
+    if (comm_->rank().index() < cores_)
+      for (std::size_t r = comm_->rank().index(); r < comm_->size(); r += cores_)
+        shared_.add(std::make_unique<plain_copy>(*moe_, chosen_, truth_, r));
+    // A few ranks prepare for all. The others must not spend the time limit of a dispatch on it.
+    comm_->barrier(peerbus::deadline::after(std::chrono::minutes{10}));
   }
 
   /// Adds the rows of the last dispatch, and gives experts other places if a plan says so. What
@@ -172,12 +168,12 @@ class measurement {
   void rebalance(std::size_t steps, outcome& result, std::string& miscounted) {
     const std::string wrong = rebalancer_->add(truth_);
     if (miscounted.empty()) miscounted = wrong;
-    const auto plan = rebalancer_->plan(steps, moe_.placement(), chosen_);
+    const auto plan = rebalancer_->plan(steps, moe_->placement(), chosen_);
     if (!plan) return;
     result.replans.push_back(*plan);
-    received_.reset();
-    moe_.install_experts(chosen_.physical_to_logical, config_of(chosen_).replicas);
-    rebalancer_->move_to(moe_.placement());
+    moe_->forget();
+    moe_->install_experts(chosen_.physical_to_logical, config_of(chosen_).replicas);
+    rebalancer_->move_to(moe_->placement());
     truth_ = oracle{chosen_, comm_->rank().index(), comm_->size()};
     plain_ = make_plain();
     share_copies();
@@ -186,25 +182,14 @@ class measurement {
 
   /// Returns the map of an exchange in one level.
   [[nodiscard]] peerbus::moe::memory_map one_level_map() const {
-    return exchange::map_for(config_of(chosen_), comm_->size(), {},
-                             peerbus::reach_of(comm_->bus()));
+    return moe_->map_for(config_of(chosen_), comm_->size(), peerbus::reach_of(comm_->bus()));
   }
 
   /// Returns the options with what the exchange has chosen, which says where rows lie.
   const options& with_findings() noexcept {
-    if (moe_.relay().relays) chosen_.relayed_among = moe_.relay().group_of;
-    chosen_.protocol = moe_.config().protocol;
+    if (moe_->relay().relays) chosen_.relayed_among = moe_->relay().group_of;
+    chosen_.protocol = moe_->config().protocol;
     return chosen_;
-  }
-
-  /// Returns that from which an automatic layout chooses.
-  [[nodiscard]] peerbus::moe::protocol_estimate estimate() const {
-    const peerbus::moe::memory_map& map = moe_.map();
-    const double rows = static_cast<double>(chosen_.tokens * map.copies);
-    const auto row_bytes = static_cast<double>(map.format.row_bytes + map.format.scale_bytes);
-    return peerbus::moe::estimate_protocols(
-        chosen_.costs, {peerbus::moe::path_name_of(peerbus::reach_of(comm_->bus())), comm_->size(),
-                        rows, row_bytes / 1024});
   }
 
   /// Returns what an exchange that may relay would decide by, if hosts are equal in size.
@@ -243,9 +228,11 @@ class measurement {
     for (std::size_t i = 0; i < warmup; ++i) iterate(0);
     // An exchange tries both kinds of stores early. What is timed is what it has found, unless so
     // little is timed that the trial would be most of the run.
-    const std::uint64_t found = peerbus::moe::first_measured_dispatch(moe_.config().in_flight);
-    if (floor == floor_kind::copies && chosen_.stores == "automatic" && iterations >= found)
-      while (moe_.next_dispatch() <= found) operations([](std::optional<series>, double) {});
+    const std::uint64_t found = peerbus::moe::first_measured_dispatch(moe_->config().in_flight);
+    if (floor_ == floor_kind::copies && chosen_.stores == "automatic" &&
+        (iterations >= found || !chosen_.costs_to.empty()))
+      while (moe_->queries().next_dispatch() <= found)
+        operations([](std::optional<series>, double) {});
     return iterations;
   }
 
@@ -255,24 +242,23 @@ class measurement {
     timed_laps(i, [&](auto&& note) { operations(note); });
     timed_laps(i, [&](auto&& note) { encoding(note); });
     timed_laps(i, [&](auto&& note) {
-      copies(note, plain_, store_kind::plain,
+      copies(note, *plain_, store_kind::plain,
              {series::plain_dispatch, series::plain_read, series::plain_combine});
     });
-    if constexpr (floor == floor_kind::copies) {
-      timed_laps(i, [&](auto&& note) {
-        copies(note, plain_, store_kind::streaming,
-               {series::streaming_dispatch, series::streaming_read, series::streaming_combine});
-      });
-      if (!crowded_) return;
-      timed_laps(i, [&](auto&& note) {
-        copies(note, shared_, store_kind::plain,
-               {series::shared_plain_dispatch, std::nullopt, series::shared_plain_combine});
-      });
-      timed_laps(i, [&](auto&& note) {
-        copies(note, shared_, store_kind::streaming,
-               {series::shared_streaming_dispatch, std::nullopt, series::shared_streaming_combine});
-      });
-    }
+    if (floor_ != floor_kind::copies) return;
+    timed_laps(i, [&](auto&& note) {
+      copies(note, *plain_, store_kind::streaming,
+             {series::streaming_dispatch, series::streaming_read, series::streaming_combine});
+    });
+    if (!crowded_) return;
+    timed_laps(i, [&](auto&& note) {
+      copies(note, shared_, store_kind::plain,
+             {series::shared_plain_dispatch, std::nullopt, series::shared_plain_combine});
+    });
+    timed_laps(i, [&](auto&& note) {
+      copies(note, shared_, store_kind::streaming,
+             {series::shared_streaming_dispatch, std::nullopt, series::shared_streaming_combine});
+    });
   }
 
   /// Does `lap(note)`, and one before it whose times are not noted if the caches need that.
@@ -298,13 +284,12 @@ class measurement {
     tokens_.recall();
     if (const auto now = moved()) planes_.leave_out(*now);
     const double there =
-        bench::timed(*comm_, [&] { metered(dispatch_meter_, [&] { dispatch(received_); }); });
-    if (rebalancer_) rebalancer_->count(moe_, received_->ticket());
+        bench::timed(*comm_, [&] { metered(dispatch_meter_, [&] { dispatch(); }); });
+    if (rebalancer_) rebalancer_->count(*moe_, moe_->ticket());
     const double reading = work_between();
     const double working = compute();
     surroundings_.restore();
-    const double back =
-        bench::timed(*comm_, [&] { metered(combine_meter_, [&] { combine(*received_); }); });
+    const double back = bench::timed(*comm_, [&] { metered(combine_meter_, [&] { combine(); }); });
     if (const auto now = moved()) planes_.take(*now);
     ++pairs_;
     note(series::dispatch, there);
@@ -349,8 +334,8 @@ class measurement {
   /// row is read once, in microseconds.
   double work_between() {
     if (!surroundings_.experts_work()) return 0;
-    const double spent = bench::timed(*comm_, [&] { read_rows(*received_); });
-    experts_.run(*received_);
+    const double spent = bench::timed(*comm_, [&] { moe_->read(); });
+    moe_->work(experts_);
     return spent;
   }
 
@@ -377,50 +362,45 @@ class measurement {
     return found;
   }
 
-  void dispatch(std::optional<received_type>& received) {
-    crew_->run([&](peerbus::moe::lane as) {
-      auto mine = moe_.dispatch(tokens_.all(), route(), {.as = as});
-      if (as.index == 0) received = mine;
-    });
+  void dispatch() {
+    crew_->run([&](peerbus::moe::lane as) { moe_->dispatch(tokens_.all(), route(), as); });
   }
-  void combine(const received_type& received) {
-    crew_->run([&](peerbus::moe::lane as) { moe_.combine(received, combined_.all(), {.as = as}); });
+  void combine() {
+    crew_->run([&](peerbus::moe::lane as) { moe_->combine(combined_.all(), as); });
   }
 
   /// Operations and plain copies alike: a floor that moves other bytes would be none. Every rank
   /// goes through all of it, whatever it finds.
   [[nodiscard]] std::string check_everything() {
     std::fill(combined_.all().begin(), combined_.all().end(), peerbus::bf16::from_bits(0xffff));
-    std::optional<received_type> arrived;
-    dispatch(arrived);
-    const received_type& received = *arrived;
-    std::string found = check_.received(received);
+    dispatch();
+    std::string found = moe_->check(check_);
     const auto note = [&found](const std::string& text) {
       if (found.empty()) found = text;
     };
-    if constexpr (may_have_planes) rows_ = moe_.traffic(received.ticket());
-    experts_.run(received);
-    combine(received);
+    if constexpr (may_have_planes) rows_ = moe_->queries().traffic(moe_->ticket());
+    moe_->work(experts_);
+    combine();
     note(check_.combined(combined_.all()));
     comm_->barrier();
-    if constexpr (floor == floor_kind::puts) {
-      note(plain_.check());
+    if (floor_ == floor_kind::puts) {
+      note(puts_->check());
     } else {
-      note(plain_.check_outputs(check_));
+      note(copies_->check_outputs(check_));
       for (const store_kind stores : {store_kind::plain, store_kind::streaming}) {
-        plain_.combine(stores);
-        note(plain_.check_results());
+        copies_->combine(stores);
+        note(copies_->check_results());
       }
       const auto check_copies = [&](auto&& copy) {
-        plain_.spoil();
+        copies_->spoil();
         comm_->barrier();
         copy();
         comm_->barrier();
-        if (const auto text = check_.received(received); !text.empty()) note("plain copy: " + text);
+        if (const auto text = moe_->check(check_); !text.empty()) note("plain copy: " + text);
         comm_->barrier();
       };
-      check_copies([&] { plain_.dispatch(store_kind::plain); });
-      check_copies([&] { plain_.dispatch(store_kind::streaming); });
+      check_copies([&] { copies_->dispatch(store_kind::plain); });
+      check_copies([&] { copies_->dispatch(store_kind::streaming); });
       if (crowded_) check_copies([&] { shared_.dispatch(store_kind::plain); });
     }
     return found;
@@ -429,25 +409,27 @@ class measurement {
   peerbus::communicator<Transport>* comm_;
   options chosen_;
   lane_pool* crew_;
-  exchange moe_;  // First, as it refuses what is too large.
+  std::unique_ptr<measured_exchange> moe_;  // First, as it refuses what is too large.
   oracle truth_;
-  bench::pages<peerbus::bf16> tokens_;
+  bench::pages<std::byte> tokens_;  ///< as the codec takes them
   bench::pages<peerbus::bf16> combined_;
   expert_work experts_;
-  checker<Codec> check_;
-  plain_floor plain_;
+  any_checker check_;
+  floor_kind floor_;
+  plain_copy* copies_ = nullptr;           ///< `plain_`, unless it is `puts_`
+  plain_puts<Transport>* puts_ = nullptr;  ///< `plain_`, if rows are put
+  std::unique_ptr<plain_floor> plain_;
   std::size_t cores_;
   bool crowded_;
   /// The plain copies of several ranks, done by as many ranks as there are cores: the least time in
   /// which the cores could move the bytes of all. On the other ranks empty.
-  plain_copies<Codec> shared_;
+  plain_copies shared_;
   std::optional<rebalancer> rebalancer_;  ///< of `--balance incremental`
   bench::shared_findings<Transport> findings_;
   bench::sample_store<Transport> samples_;
   signal_floor<Transport> signals_;
-  plain_encoding<Codec> encode_;
+  plain_encoding encode_;
   surroundings surroundings_;
-  std::optional<received_type> received_;  ///< of the last dispatch
   core_meter dispatch_meter_;
   core_meter combine_meter_;
   bool is_metered_ = false;

@@ -75,9 +75,6 @@ void sort_sizes(std::vector<std::size_t>& sizes) {
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
 }
 
-/// What is said of combinations that would only make this program larger.
-constexpr const char* lacks = " (it is ep_bench that has no more; the library has)";
-
 void check_ablation(const options& chosen) {
   const auto refuse = [](const std::string& text) { programs::refuse("--ablation", text); };
   if (chosen.ranks < 2)
@@ -125,8 +122,6 @@ void check_network(const options& chosen) {
     bench::refuse_with(chosen.transport, option, given, expected);
   };
   const bool planes = chosen.transport == "planes";
-  if (chosen.layout != "compact" && chosen.codec != "int8")
-    refuse("--codec", chosen.codec, std::string{"int8 there, or --layout compact"} + lacks);
   if (!planes && chosen.relay != peerbus::moe::relay::never)
     refuse("--relay", std::string{describe(chosen.relay)}, "--transport planes");
   if (chosen.outputs != "expert")
@@ -144,11 +139,6 @@ void check_transport(const options& chosen) {
   if (chosen.bootstrap == "tcp")
     refuse("--bootstrap", "tcp given with --transport " + chosen.transport +
                               ", whose ranks share memory; expected host, or --transport verbs");
-  if (chosen.transport == "loopback" && chosen.layout != "compact")
-    refuse("--layout",
-           chosen.layout +
-               " given with --transport loopback, expected compact there, or --transport ub" +
-               lacks);
 }
 
 void check_together(const options& chosen) {
@@ -158,6 +148,11 @@ void check_together(const options& chosen) {
            std::string{"given with "} + (report ? "--report" : "--ablation") + ", expected alone");
   if (!chosen.json.empty() && chosen.topology)
     refuse("--json", "given with --topology, which writes none");
+  if (!chosen.costs_to.empty() && (chosen.topology || chosen.ablation || report))
+    refuse("--costs-to", "given with --topology, --ablation or --report, expected one measurement");
+  if (!chosen.costs_to.empty() && chosen.stores != "automatic")
+    refuse("--costs-to", "given with --stores " + chosen.stores +
+                             ", expected --stores automatic, which measures both");
   if (!chosen.trace.empty() && (chosen.topology || chosen.ablation || report))
     refuse("--trace", "given with --topology, --ablation or --report, expected one measurement");
   if (chosen.ablation) check_ablation(chosen);
@@ -166,15 +161,8 @@ void check_together(const options& chosen) {
     refuse("--peers",
            "given without a report over many sizes, expected --report and no --ablation");
 
-  if (chosen.layout != "automatic") {
-    const std::string text =
-        "given with --layout " + chosen.layout + ", expected --layout automatic";
-    if (chosen.protocol != peerbus::moe::dispatch_protocol::automatic) refuse("--protocol", text);
-    if (!chosen.costs.empty()) refuse("--costs", text);
-  }
-  if ((chosen.in_slots() || chosen.layout == "automatic") && chosen.codec != "int8")
-    refuse("--codec", chosen.codec + " given with --layout " + chosen.layout +
-                          ", expected int8 there" + lacks);
+  if (chosen.layout != "automatic" && chosen.protocol != peerbus::moe::dispatch_protocol::automatic)
+    refuse("--protocol", "given with --layout " + chosen.layout + ", expected --layout automatic");
   if (chosen.top_k > chosen.experts)
     refuse("--top-k", std::to_string(chosen.top_k) +
                           " given, expected at most the number of experts, " +
@@ -227,8 +215,10 @@ std::variant<options, int> parse(int argc, char** argv) {
       .whole_number(16, most);
   line.add("--top-k", chosen.top_k, "experts of each token").whole_number(1, 32);
   line.add("--experts", chosen.experts, "experts of the group").whole_number(1, 1 << 20);
-  line.add("--codec", chosen.codec, "how rows look on the wire")
-      .one_of({"bf16", "int8", "fp8", "fp8_ue8m0"});
+  line.add("--codec", chosen.codec,
+           "how rows look on the wire; fp8_as_given: tokens that are quantised already, without "
+           "their scales. Outputs are bf16 (it is ep_bench that lacks logfmt10, for outputs)")
+      .one_of({"bf16", "int8", "fp8", "fp8_ue8m0", "fp8_as_given"});
   line.add("--layout", chosen.layout,
            "how rows lie: by expert without gaps, by expert in parts of fixed size, once per token "
            "and rank, or in slots of each source rank, once per token and rank or by expert; "
@@ -241,8 +231,8 @@ std::variant<options, int> parse(int argc, char** argv) {
       .one_of({"automatic", "counts_first", "one_phase"});
   std::string costs;
   line.add("--costs", costs,
-           "measured costs for --layout automatic, as moe_costs writes them [those that the "
-           "library assumes]")
+           "measured costs for --layout automatic, --relay automatic and --stores automatic, as "
+           "moe_costs and --costs-to write them [those that the library assumes]")
       .check("FILE", read_complaint);
   line.add("--outputs", chosen.outputs, "where experts leave what combine reads")
       .one_of({"expert", "home"});
@@ -251,6 +241,10 @@ std::variant<options, int> parse(int argc, char** argv) {
            "stores of rows: streaming ones write memory past the caches; automatic: what the "
            "exchange finds out by trial")
       .one_of({"automatic", "plain", "streaming"});
+  line.add("--costs-to", chosen.costs_to,
+           "file for the times of stores that rank 0 finds out by trial; other costs that it has "
+           "stay there")
+      .check("FILE", write_complaint);
   std::string between = "weights";
   line.add("--between", between,
            "what comes between the operations that are timed, ours and the limit's: nothing; "

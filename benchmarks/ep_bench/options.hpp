@@ -70,6 +70,7 @@ struct options : bench::network_options {
   }
   peerbus::moe::dispatch_protocol protocol = peerbus::moe::dispatch_protocol::automatic;
   peerbus::cost_table costs;  ///< empty: those that the library assumes
+  std::string costs_to;       ///< the file for what rank 0 finds out about stores; empty: none
   std::string outputs = "expert";
   std::string stores = "automatic";
   ep_bench::between between = between::weights;

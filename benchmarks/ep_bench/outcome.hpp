@@ -8,9 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include <peerbus/moe/config.hpp>
-#include <peerbus/moe/protocol.hpp>
-#include <peerbus/moe/relay.hpp>
+#include <peerbus/core/cost_table.hpp>
+#include <peerbus/moe/choices.hpp>
 #include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/moe/stores.hpp>
 
@@ -98,23 +97,21 @@ struct outcome {
   bench::sample_table rank_medians;  ///< by `series`: of each rank
   std::vector<double> signal_one_way_ns;
   floor_kind floor = floor_kind::copies;
-  std::size_t phases = 1;              ///< of a dispatch, each of which needs a signal's way
-  rank_load load;                      ///< in the end
-  std::vector<double> balancedness;    ///< of each iteration
-  std::vector<replan> replans;         ///< in their order
-  bool crowded = false;                ///< more ranks than cores
-  std::string noise;                   ///< signs that others disturbed the run; empty: none
-  core_use dispatch_core;              ///< of rank 0, if crowded
-  core_use combine_core;               ///< of rank 0, if crowded
-  std::size_t cores = 0;               ///< that the ranks may use
-  std::size_t dispatch_bytes = 0;      ///< of each rank
-  std::size_t combine_bytes = 0;       ///< of each rank
-  std::optional<plane_counts> planes;  ///< if the transport has several
-  peerbus::moe::relay_choice relay;    ///< if the transport has several
-  peerbus::moe::store_choice stores;   ///< of this rank in the end
-  /// The protocol that an automatic layout has, and the costs by which it chooses.
-  std::optional<peerbus::moe::dispatch_protocol> protocol;
-  peerbus::moe::protocol_estimate protocol_costs;
+  std::size_t phases = 1;                  ///< of a dispatch, each of which needs a signal's way
+  rank_load load;                          ///< in the end
+  std::vector<double> balancedness;        ///< of each iteration
+  std::vector<replan> replans;             ///< in their order
+  bool crowded = false;                    ///< more ranks than cores
+  std::string noise;                       ///< signs that others disturbed the run; empty: none
+  core_use dispatch_core;                  ///< of rank 0, if crowded
+  core_use combine_core;                   ///< of rank 0, if crowded
+  std::size_t cores = 0;                   ///< that the ranks may use
+  std::size_t dispatch_bytes = 0;          ///< of each rank
+  std::size_t combine_bytes = 0;           ///< of each rank
+  std::optional<plane_counts> planes;      ///< if the transport has several
+  peerbus::moe::exchange_choices choices;  ///< of this rank in the end
+  peerbus::moe::store_choice stores;       ///< of this rank in the end, for its tokens
+  peerbus::cost_table learned;             ///< what this rank has found out about stores
 
   [[nodiscard]] const std::vector<double>& of(series which) const noexcept {
     return samples[static_cast<std::size_t>(which)];

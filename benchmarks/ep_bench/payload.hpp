@@ -12,7 +12,9 @@
 #include <span>
 #include <vector>
 
+#include <peerbus/codec/as_given.hpp>
 #include <peerbus/codec/bf16.hpp>
+#include <peerbus/codec/concept.hpp>
 #include <peerbus/codec/fp8_e4m3_per_128.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/fp8.hpp>
@@ -23,8 +25,9 @@ namespace ep_bench {
 
 /// Which numbers a codec keeps exactly.
 enum class grain {
-  integers,     ///< whole numbers up to 127, which is there (int8, bf16)
-  significant4  ///< at most four significant bits, up to 112, which each group of 128 has (fp8)
+  integers,      ///< whole numbers up to 127, which is there (int8, bf16)
+  significant4,  ///< at most four significant bits, up to 112, which each group of 128 has (fp8)
+  given4         ///< the same, as codes of E4M3, which have no scales (fp8_as_given)
 };
 
 /// The tokens that travel: whole numbers of at most 127, times a power of two per token. The codec
@@ -62,6 +65,7 @@ class payload {
     for (unsigned place = 0; place < 4; ++place) identity[2 + place] = digit(rank, place);
     for (unsigned place = 0; place < 8; ++place) identity[6 + place] = digit(token, place);
     std::memcpy(codes.data(), identity.data(), identity.size());
+    if (grain_ == grain::given4) return 4.0F;  // That by which `as_e4m3` multiplies.
     return std::ldexp(1.0F, static_cast<int>(exponent) - 3);
   }
 
@@ -84,7 +88,7 @@ inline void as_bf16(std::span<const std::int8_t> codes, float unit, std::byte* r
   }
 }
 
-/// The tokens of `rank`, as many as `tokens` has room for.
+/// The tokens of `rank` in bf16, as many as `tokens` has room for.
 inline void fill_tokens(const payload& content, std::size_t rank, std::size_t hidden,
                         std::span<peerbus::bf16> tokens) {
   std::vector<std::int8_t> codes(hidden);
@@ -98,7 +102,12 @@ template <class Codec>
 inline constexpr bool is_fp8 = std::same_as<typename Codec::element, peerbus::fp8_e4m3>;
 
 template <class Codec>
-inline constexpr grain grain_of = is_fp8<Codec> ? grain::significant4 : grain::integers;
+inline constexpr bool is_given = std::same_as<Codec, peerbus::codec::fp8_e4m3_as_given>;
+
+template <class Codec>
+inline constexpr grain grain_of = is_given<Codec> ? grain::given4
+                                  : is_fp8<Codec> ? grain::significant4
+                                                  : grain::integers;
 
 /// The E4M3 number of value 4 x `code` (so that 112, the largest, becomes 448, the largest), for a
 /// code of four significant bits: sign, exponent with a bias of 7, three bits of mantissa.
@@ -119,6 +128,7 @@ void as_row(std::span<const std::int8_t> codes, float unit, std::byte* row,
   } else if constexpr (is_fp8<Codec>) {
     std::transform(codes.begin(), codes.end(), row,
                    [](std::int8_t code) { return std::byte{as_e4m3(code)}; });
+    if constexpr (is_given<Codec>) return;
     const float step = unit / 4;
     std::memset(scale, 0, Codec::scale_bytes(codes.size()));
     for (std::size_t group = 0; group < codes.size() / 128; ++group) {
@@ -130,6 +140,55 @@ void as_row(std::span<const std::int8_t> codes, float unit, std::byte* row,
   } else {
     std::memcpy(row, codes.data(), codes.size());
     std::memcpy(scale, &unit, sizeof unit);
+  }
+}
+
+/// A codec that is chosen at run time: the sizes of one token, and how it looks.
+struct wire_format {
+  std::size_t token_bytes;  ///< as the caller gives it
+  std::size_t row_bytes;
+  std::size_t scale_bytes;
+  grain of_tokens;
+  /// Writes a token as the caller gives it.
+  void (*as_token)(std::span<const std::int8_t> codes, float unit, std::byte* token) noexcept;
+  /// Writes a token as it must look on the wire.
+  void (*as_row)(std::span<const std::int8_t> codes, float unit, std::byte* row,
+                 std::byte* scale) noexcept;
+  /// Encodes a token as the codec does.
+  void (*encode)(std::span<const std::byte> token, std::span<std::byte> row,
+                 std::span<std::byte> scales) noexcept;
+
+  template <class Codec>
+  [[nodiscard]] static wire_format of(std::size_t hidden) noexcept {
+    using element = peerbus::token_of<Codec>;
+    return {hidden * sizeof(element),
+            Codec::row_bytes(hidden),
+            Codec::scale_bytes(hidden),
+            grain_of<Codec>,
+            [](std::span<const std::int8_t> codes, float unit, std::byte* token) noexcept {
+              if constexpr (is_given<Codec>)
+                ep_bench::as_row<Codec>(codes, unit, token, nullptr);
+              else
+                as_bf16(codes, unit, token);
+            },
+            [](std::span<const std::int8_t> codes, float unit, std::byte* row,
+               std::byte* scale) noexcept { ep_bench::as_row<Codec>(codes, unit, row, scale); },
+            [](std::span<const std::byte> token, std::span<std::byte> row,
+               std::span<std::byte> scales) noexcept {
+              Codec{}.encode(
+                  {reinterpret_cast<const element*>(token.data()), token.size() / sizeof(element)},
+                  row, scales);
+            }};
+  }
+};
+
+/// The tokens of `rank` as the caller of `format` gives them, as many as `tokens` has room for.
+inline void fill_tokens(const payload& content, const wire_format& format, std::size_t rank,
+                        std::size_t hidden, std::span<std::byte> tokens) {
+  std::vector<std::int8_t> codes(hidden);
+  for (std::size_t t = 0; t < tokens.size() / format.token_bytes; ++t) {
+    const float unit = content.fill(rank, t, codes);
+    format.as_token(codes, unit, tokens.data() + t * format.token_bytes);
   }
 }
 

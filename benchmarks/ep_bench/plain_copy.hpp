@@ -12,33 +12,31 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/row_stream.hpp>
 #include <peerbus/moe/stores.hpp>
 
 #include "ep_bench/check.hpp"
+#include "ep_bench/measured_exchange.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/oracle.hpp"
 #include "ep_bench/payload.hpp"
+#include "ep_bench/plain_floor.hpp"
 #include "support/pages.hpp"
 
 namespace ep_bench {
-
-using peerbus::moe::store_kind;
 
 /// The least that any dispatch and combine must do, as a copy per row: the bytes of a dispatch,
 /// encoded beforehand, written to where the exchange puts them, and the bytes of a combine read
 /// from where it reads them, with a row written for each token that has some. Every address is
 /// worked out beforehand. `rank` is whose bytes are copied, which need not be the rank that copies
 /// them.
-template <class Codec>
-class plain_copy {
+class plain_copy final : public plain_floor {
  public:
-  template <class Exchange>
-  plain_copy(Exchange& moe, const options& chosen, const oracle& truth, std::size_t rank)
-      : row_bytes_{Codec::row_bytes(chosen.hidden)},
-        scale_bytes_{Codec::scale_bytes(chosen.hidden)},
+  plain_copy(const measured_exchange& moe, const options& chosen, const oracle& truth,
+             std::size_t rank)
+      : row_bytes_{moe.format().row_bytes},
+        scale_bytes_{moe.format().scale_bytes},
         slot_bytes_{moe.map().slot_bytes},
         output_bytes_{moe.map().output_bytes()},
         rows_(truth.tokens_of(rank) * row_bytes_),
@@ -46,17 +44,15 @@ class plain_copy {
         sink_(output_bytes_),
         results_(truth.tokens_of(rank) * output_bytes_),
         sent_{truth.rows_sent(rank)} {
-    const payload content{chosen.seed, grain_of<Codec>};
+    const payload content{chosen.seed, moe.format().of_tokens};
     std::vector<std::int8_t> codes(chosen.hidden);
     for (std::size_t t = 0; t < truth.tokens_of(rank); ++t) {
       const float unit = content.fill(rank, t, codes);
-      as_row<Codec>(codes, unit, rows_.all().data() + t * row_bytes_,
-                    scales_.data() + t * scale_bytes_);
+      moe.format().as_row(codes, unit, rows_.all().data() + t * row_bytes_,
+                          scales_.data() + t * scale_bytes_);
     }
     const peerbus::moe::memory_map& map = moe.map();
-    const auto part_of = [&](std::size_t r) {
-      return moe.memory().peer(peerbus::rank_id{r}).data();
-    };
+    const auto part_of = [&](std::size_t r) { return moe.part_of(peerbus::rank_id{r}); };
     slots_.resize(sent_.size() * 2 * slot_bytes_);
     for (std::size_t i = 0; i < sent_.size(); ++i) {
       const oracle::sent_row& sent = sent_[i];
@@ -85,12 +81,12 @@ class plain_copy {
     }
   }
 
-  void recall() const noexcept { rows_.recall(); }
+  void recall() const noexcept override { rows_.recall(); }
 
   /// Copies the rows.
-  void dispatch(store_kind stores) const noexcept { copy_rows(stores); }
+  void dispatch(store_kind stores) noexcept override { copy_rows(stores); }
   /// Reads the outputs, and writes the results.
-  void combine(store_kind stores) noexcept { copy_outputs(stores); }
+  void combine(store_kind stores) noexcept override { copy_outputs(stores); }
 
   /// Overwrites what `dispatch` writes, to see that it does.
   void spoil() const noexcept {
@@ -103,7 +99,7 @@ class plain_copy {
     }
   }
   /// Whether `combine` reads the right rows, on the rank whose bytes these are.
-  [[nodiscard]] std::string check_outputs(checker<Codec>& check) const {
+  [[nodiscard]] std::string check_outputs(any_checker& check) const {
     for (std::size_t i = 0; i < sent_.size(); ++i)
       if (auto wrong = check.output_of(sent_[i], targets_[i].output); !wrong.empty()) return wrong;
     return {};
@@ -121,7 +117,7 @@ class plain_copy {
   }
 
   /// How many rows there are.
-  [[nodiscard]] std::size_t rows() const noexcept { return sent_.size(); }
+  [[nodiscard]] std::size_t rows() const noexcept override { return sent_.size(); }
 
  private:
   struct target {
@@ -198,14 +194,13 @@ class plain_copy {
 };
 
 /// The copies of several ranks, which one rank does.
-template <class Codec>
 class plain_copies {
  public:
-  void add(std::unique_ptr<plain_copy<Codec>> one) { all_.push_back(std::move(one)); }
+  void add(std::unique_ptr<plain_copy> one) { all_.push_back(std::move(one)); }
   void recall() const noexcept {
     for (const auto& one : all_) one->recall();
   }
-  void dispatch(store_kind stores) const noexcept {
+  void dispatch(store_kind stores) noexcept {
     for (const auto& one : all_) one->dispatch(stores);
   }
   void combine(store_kind stores) noexcept {
@@ -213,7 +208,7 @@ class plain_copies {
   }
 
  private:
-  std::vector<std::unique_ptr<plain_copy<Codec>>> all_;
+  std::vector<std::unique_ptr<plain_copy>> all_;
 };
 
 }  // namespace ep_bench

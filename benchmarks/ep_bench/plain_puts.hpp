@@ -16,10 +16,10 @@
 #include <peerbus/core/read_once.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/text.hpp>
-#include <peerbus/moe/stores.hpp>
 #include <peerbus/window.hpp>
 
 #include "ep_bench/oracle.hpp"
+#include "ep_bench/plain_floor.hpp"
 #include "ep_bench/random.hpp"
 #include "support/pages.hpp"
 
@@ -30,18 +30,18 @@ namespace ep_bench {
 /// registered memory, and a signal behind it; then the signals of all peers. Nothing is quantised,
 /// placed or summed. What stays on its rank is copied.
 template <class Transport>
-class plain_puts {
+class plain_puts final : public plain_floor {
  public:
   /// `row_bytes`: that a row brings with it in dispatch; `output_bytes`: in combine. Collective.
   plain_puts(peerbus::communicator<Transport>& comm, const oracle& truth, std::size_t row_bytes,
              std::size_t output_bytes)
       : plain_puts{comm, rows_between(truth, comm.size()), row_bytes, output_bytes} {}
 
-  void recall() const noexcept { peerbus::read_once(window_.local().last(landing_)); }
+  void recall() const noexcept override { peerbus::read_once(window_.local().last(landing_)); }
 
   /// There is one kind of puts.
-  void dispatch(peerbus::moe::store_kind /*stores*/) { move(there_); }
-  void combine(peerbus::moe::store_kind /*stores*/) { move(back_); }
+  void dispatch(store_kind /*stores*/) override { move(there_); }
+  void combine(store_kind /*stores*/) override { move(back_); }
 
   /// Collective. Returns: what did not arrive as it was sent, or nothing.
   [[nodiscard]] std::string check() {
@@ -51,7 +51,7 @@ class plain_puts {
   }
 
   /// How many rows this rank sends.
-  [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
+  [[nodiscard]] std::size_t rows() const noexcept override { return rows_; }
 
  private:
   using matrix = std::vector<std::vector<std::size_t>>;

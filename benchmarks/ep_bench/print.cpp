@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/choices.hpp>
 #include <peerbus/moe/relay.hpp>
 #include <peerbus/moe/stores.hpp>
 
@@ -52,9 +52,11 @@ void print_limit(const outcome& result, const figures& found) {
 void print_stores(const peerbus::moe::store_choice& found) {
   std::printf("stores    of rank 0: %s, %s", std::string{describe(found.kind)}.c_str(),
               std::string{describe(found.why)}.c_str());
-  if (found.why == peerbus::moe::store_reason::measured)
+  if (found.trials > 0) std::printf(" in %zu trial%s", found.trials, found.trials == 1 ? "" : "s");
+  if (found.plain_us > 0)
     std::printf(
-        ": to write rows, read as many, sum outputs and read the sums took it %.2f us with plain "
+        ": to write rows, read as many, sum outputs and read the sums took it %.2f "
+        "us with plain "
         "stores and %.2f us with streaming ones",
         found.plain_us, found.streaming_us);
   std::printf("\n");
@@ -88,15 +90,16 @@ void print_replans(const std::vector<replan>& all) {
         each.step, each.moves, each.before, each.after);
 }
 
-void print_protocol(const options& chosen, const outcome& result) {
-  const std::string name{describe(*result.protocol)};
-  const bool is_forced = chosen.protocol != peerbus::moe::dispatch_protocol::automatic;
+void print_protocol(const options& chosen, const peerbus::moe::protocol_choice& made) {
+  const std::string name{describe(made.chosen)};
   std::printf(
       "protocol  %s, %s: by %s costs a round of counts takes %.2f us, and rows in slots take %.2f "
       "us longer\n",
-      name.c_str(), is_forced ? "as asked for" : "chosen",
-      chosen.costs.empty() ? "assumed" : "the given", result.protocol_costs.counts_us,
-      result.protocol_costs.slots_us);
+      name.c_str(),
+      made.why == peerbus::moe::protocol_reason::configured ? "as asked for" : "chosen",
+      made.why == peerbus::moe::protocol_reason::assumed || chosen.costs.empty() ? "assumed"
+                                                                                 : "the given",
+      made.estimate.counts_us, made.estimate.slots_us);
 }
 
 }  // namespace
@@ -188,13 +191,13 @@ void print(const options& chosen, const group& who, const bench::machine& where,
           result.planes->near_messages);
     if (result.planes) {
       const auto tokens = static_cast<double>(chosen.tokens);
-      const peerbus::moe::relay_estimate& expected = result.relay.estimate;
+      const peerbus::moe::relay_estimate& expected = result.choices.relay.estimate;
       std::printf(
           "          rows of such tokens are expected to take %.0f far bytes with one level and "
           "%.0f "
           "with two\n          %s\n",
           tokens * expected.far_bytes_flat, tokens * expected.far_bytes_relay,
-          describe(result.relay).c_str());
+          describe(result.choices.relay).c_str());
       const double floor_us = found->plain_dispatch.p50 + found->combine_limit.copy;
       const auto floor_bytes = static_cast<double>(result.dispatch_bytes + result.combine_bytes);
       std::printf(
@@ -204,7 +207,8 @@ void print(const options& chosen, const group& who, const bench::machine& where,
     }
     std::printf("bytes     %s; GB/s of 10^9 at p50\n", bytes_formula(chosen).c_str());
   }
-  if (result.protocol) print_protocol(chosen, result);
+  if (result.choices.protocol.why != peerbus::moe::protocol_reason::layout)
+    print_protocol(chosen, result.choices.protocol);
   print_check(result.wrong, what_is_checked);
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include <peerbus/moe/choices.hpp>
 #include <peerbus/moe/stores.hpp>
 
 #include "ep_bench/figures.hpp"
@@ -12,6 +13,8 @@
 namespace ep_bench {
 
 using bench::statistics_json;
+
+namespace moe = peerbus::moe;
 
 namespace {
 
@@ -67,10 +70,11 @@ json result_json(const options& chosen, const group& who, const bench::machine& 
   json all;
   all["config"] = config_json(chosen, who, result.iterations());
   all["machine"] = machine_json(where, result.cores);
-  if (result.protocol)
-    all["protocol"] = {{"chosen", describe(*result.protocol)},
-                       {"counts_us", result.protocol_costs.counts_us},
-                       {"slots_us", result.protocol_costs.slots_us}};
+  if (const auto& made = result.choices.protocol; made.why != moe::protocol_reason::layout)
+    all["protocol"] = {{"chosen", describe(made.chosen)},
+                       {"why", describe(made.why)},
+                       {"counts_us", made.estimate.counts_us},
+                       {"slots_us", made.estimate.slots_us}};
   all["machine"]["ranks_share_cores"] = result.crowded;
   const auto found = figures::of_run(result);
   for (const char* name :
@@ -85,21 +89,20 @@ json result_json(const options& chosen, const group& who, const bench::machine& 
                   {"sum_us", nullptr}};
   all["ratio"] = {{"dispatch", nullptr}, {"combine", nullptr}, {"sum", nullptr}};
   if (result.planes)
-    all["planes"] = {
-        {"near_ranks", result.planes->near_ranks},
-        {"near_bytes", result.planes->near_bytes()},
-        {"near_row_bytes", result.planes->rows.near_bytes},
-        {"near_output_bytes", result.planes->rows.near_output_bytes},
-        {"near_messages", result.planes->near_messages},
-        {"far_bytes", result.planes->far_bytes},
-        {"far_messages", result.planes->far_messages},
-        {"far_row_bytes", result.planes->rows.far_bytes},
-        {"relays", result.relay.relays},
-        {"expected_far_bytes",
-         {{"one_level",
-           rounded(static_cast<double>(chosen.tokens) * result.relay.estimate.far_bytes_flat)},
-          {"two_levels",
-           rounded(static_cast<double>(chosen.tokens) * result.relay.estimate.far_bytes_relay)}}}};
+    all["planes"] = {{"near_ranks", result.planes->near_ranks},
+                     {"near_bytes", result.planes->near_bytes()},
+                     {"near_row_bytes", result.planes->rows.near_bytes},
+                     {"near_output_bytes", result.planes->rows.near_output_bytes},
+                     {"near_messages", result.planes->near_messages},
+                     {"far_bytes", result.planes->far_bytes},
+                     {"far_messages", result.planes->far_messages},
+                     {"far_row_bytes", result.planes->rows.far_bytes},
+                     {"relays", result.choices.relay.relays},
+                     {"expected_far_bytes",
+                      {{"one_level", rounded(static_cast<double>(chosen.tokens) *
+                                             result.choices.relay.estimate.far_bytes_flat)},
+                       {"two_levels", rounded(static_cast<double>(chosen.tokens) *
+                                              result.choices.relay.estimate.far_bytes_relay)}}}};
   if (found) {
     all["dispatch_us"] = statistics_json(found->dispatch);
     all["combine_us"] = statistics_json(found->combine);
@@ -129,7 +132,8 @@ json result_json(const options& chosen, const group& who, const bench::machine& 
   all["stores"] = {{"chosen", describe(result.stores.kind)},
                    {"why", describe(result.stores.why)},
                    {"plain_us", rounded(result.stores.plain_us)},
-                   {"streaming_us", rounded(result.stores.streaming_us)}};
+                   {"streaming_us", rounded(result.stores.streaming_us)},
+                   {"trials", result.stores.trials}};
   if (result.crowded)
     all["core_use"] = {{"dispatch", core_json(result.dispatch_core)},
                        {"combine", core_json(result.combine_core)}};

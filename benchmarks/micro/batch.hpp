@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -28,5 +29,27 @@ struct batch {
       ids[i] = static_cast<std::int32_t>((i * 37 + rank * 101) % experts);
   }
 };
+
+/// The sums that `exchange` gives for `mine`, of outputs that tell rows and experts apart.
+template <class Exchange>
+std::vector<peerbus::bf16> sums_by(Exchange& exchange, const batch& mine) {
+  std::vector<peerbus::bf16> out(mine.tokens.size());
+  auto got = exchange.dispatch(mine.tokens, {mine.ids, mine.weights});
+  for (auto& expert : got.experts())
+    for (std::size_t row = 0; row < expert.count(); ++row)
+      std::ranges::fill(expert.output(row),
+                        peerbus::bf16{static_cast<float>(expert.id() + 1) *
+                                      static_cast<float>(expert.origin(row).token + 1)});
+  exchange.combine(got, out);
+  return out;
+}
+
+/// Returns whether `exchanges` give `expected`, and no sum is zero.
+template <class... Exchanges>
+bool all_sum_to(const std::vector<peerbus::bf16>& expected, const batch& mine,
+                Exchanges&... exchanges) {
+  return (... && (sums_by(exchanges, mine) == expected)) &&
+         std::ranges::count(expected, peerbus::bf16{}) == 0;
+}
 
 }  // namespace micro

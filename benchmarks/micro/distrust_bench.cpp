@@ -5,7 +5,6 @@
 //   distrust/<tokens>
 //     trusting_ns      peers' numbers are believed
 //     distrusting_ns   they are copied and checked
-#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -47,20 +46,7 @@ void dispatch_and_combine(benchmark::State& state) {
               by.combine(by.dispatch(mine.tokens, {mine.ids, mine.weights}), out);
           };
         };
-        // Of outputs that tell rows and experts apart, the sums must be the same.
-        const auto sums = [&](auto& by) {
-          auto got = by.dispatch(mine.tokens, {mine.ids, mine.weights});
-          for (auto& expert : got.experts())
-            for (std::size_t row = 0; row < expert.count(); ++row)
-              std::ranges::fill(expert.output(row),
-                                peerbus::bf16{static_cast<float>(expert.id() + 1) *
-                                              static_cast<float>(expert.origin(row).token + 1)});
-          by.combine(got, out);
-          return out;
-        };
-        const auto expected = sums(trusting);
-        found.payload_right =
-            sums(distrusting) == expected && std::ranges::count(expected, peerbus::bf16{}) == 0;
+        found.payload_right = micro::all_sum_to(micro::sums_by(trusting, mine), mine, distrusting);
         comm.barrier();
         micro::alternate(operations, 1, found, repeat(trusting), repeat(distrusting));
       });

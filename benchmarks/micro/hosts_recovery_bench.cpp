@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -24,7 +23,6 @@
 
 #include <benchmark/benchmark.h>
 
-#include <peerbus/bootstrap/by_all_gather.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/bootstrap/tcp_join_running.hpp>
 #include <peerbus/bootstrap/with_vacancies.hpp>
@@ -33,30 +31,15 @@
 #include <peerbus/transport/planes.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
+#include "micro/two_hosts.hpp"
+
 namespace micro::recovery::two_hosts {
 namespace {
 
+using micro::meet_as_hosts;
+using micro::patience;
 using std::chrono::microseconds;
 using server = recovery::server<peerbus::planes<peerbus::unified_bus, peerbus::fabric>>;
-
-peerbus::deadline patience() { return peerbus::deadline::after(std::chrono::minutes{1}); }
-
-/// The ranks of `boot` as those of two hosts.
-std::unique_ptr<peerbus::bootstrap> meet_as_hosts(peerbus::bootstrap& boot) {
-  const auto gather = [&](std::span<const std::byte> own) {
-    std::vector<std::byte> all;
-    for (const auto& given : boot.allgather({{own.begin(), own.end()}, {}}, patience(), "meeting"))
-      all.insert(all.end(), given.bytes.begin(), given.bytes.end());
-    return all;
-  };
-  const auto over_network = [&](peerbus::tcp_settings seat, peerbus::deadline until) {
-    seat.host = "host " + std::to_string(seat.rank % 2);
-    seat.mesh = true;
-    return std::make_unique<peerbus::tcp_bootstrap>(seat, until);
-  };
-  return peerbus::bootstrap_by_all_gather(boot.rank().index(), boot.size(), gather, over_network,
-                                          patience(), {.address = "127.0.0.1", .over_tcp = true});
-}
 
 /// One rank's part; `victim` is killed after `delay`.
 void serve(peerbus::bootstrap& boot, std::size_t victim, microseconds delay, report& told) {

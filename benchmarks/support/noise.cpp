@@ -3,10 +3,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -14,6 +16,9 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 
 namespace bench {
@@ -55,6 +60,22 @@ double busy_cores() {
   return ticks / static_cast<double>(::sysconf(_SC_CLK_TCK)) / seconds.count();
 }
 
+double busy_cores(peerbus::bootstrap& boot) {
+  const auto until = peerbus::deadline::after(std::chrono::minutes{1});
+  // Only once all have come are their starts over.
+  static_cast<void>(boot.allgather({}, until, "all ranks are there"));
+  double most = busy_cores();
+  peerbus::bootstrap::contribution own;
+  own.bytes.resize(sizeof most);
+  std::memcpy(own.bytes.data(), &most, sizeof most);
+  for (const auto& told : boot.allgather(std::move(own), until, "cores that others keep busy")) {
+    double cores = 0;
+    std::memcpy(&cores, told.bytes.data(), sizeof cores);
+    most = std::max(most, cores);
+  }
+  return most;
+}
+
 std::string signs_of_noise(const noise_options& seen,
                            const std::vector<std::pair<std::string_view, statistics>>& times) {
   constexpr double most_busy_cores = 0.25;
@@ -80,10 +101,12 @@ std::string signs_of_noise(const noise_options& seen,
   return signs;
 }
 
-bool refuses_noise(const char* program, const noise_options& asked, const std::string& signs) {
+bool refuses_noise(const char* program, const noise_options& asked, const std::string& signs,
+                   peerbus::rank_id rank) {
   if (!asked.quiet_or_fail || signs.empty()) return false;
-  std::fprintf(stderr, "%s: --quiet-or-fail: %s, expected a quiet machine\n", program,
-               signs.c_str());
+  if (rank.index() == 0)
+    std::fprintf(stderr, "%s: --quiet-or-fail: %s, expected a quiet machine\n", program,
+                 signs.c_str());
   return true;
 }
 

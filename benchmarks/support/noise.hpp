@@ -6,6 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/rank.hpp>
+
 #include "support/statistics.hpp"
 
 namespace bench {
@@ -19,6 +22,9 @@ struct noise_options {
 /// Returns how many cores other programs keep busy, as the kernel counts over the next fifth of a
 /// second. Called before a benchmark starts its ranks.
 [[nodiscard]] double busy_cores();
+/// Returns the same for ranks that a launcher has started, which all sleep meanwhile: the most of
+/// their hosts. Collective.
+[[nodiscard]] double busy_cores(peerbus::bootstrap& boot);
 
 /// Returns the signs, in words, that a measurement was disturbed; nothing if there are none. They
 /// are other programs on more than a quarter of a core just before, and a p90 of more than twice
@@ -27,8 +33,8 @@ struct noise_options {
     const noise_options& seen,
     const std::vector<std::pair<std::string_view, statistics>>& times = {});
 
-/// Returns whether `program` fails because of `signs`, and prints so.
+/// Returns whether `program` fails because of `signs`, and prints so on rank 0.
 [[nodiscard]] bool refuses_noise(const char* program, const noise_options& asked,
-                                 const std::string& signs);
+                                 const std::string& signs, peerbus::rank_id rank = {});
 
 }  // namespace bench

@@ -3,7 +3,10 @@
 #include <utility>
 
 #include <peerbus/transport/any_transport.hpp>
+#include <peerbus/transport/loopback.hpp>
+#include <peerbus/transport/unified_bus.hpp>
 
+#include "ep_bench/measured_exchange.hpp"
 #include "ep_bench/plane_tally.hpp"
 #include "ep_bench/rank_impl.hpp"
 #include "support/networks.hpp"
@@ -29,6 +32,18 @@ std::optional<moved_by_planes> moved_by([[maybe_unused]] peerbus::any_transport&
   if (const auto moved = moved_over<peerbus::verbs>(bus)) return moved;
 #endif
   return std::nullopt;
+}
+
+int run_unified_bus(peerbus::bootstrap& boot, const options& chosen, placement how,
+                    const delivery& deliver) {
+  peerbus::unified_bus bus{boot};
+  if (is_built_in(chosen)) return run_rank(boot, chosen, how, deliver, std::move(bus));
+  return run_rank(boot, chosen, how, deliver, peerbus::any_transport{std::move(bus)});
+}
+
+int run_loopback(peerbus::bootstrap& boot, const options& chosen, placement how,
+                 const delivery& deliver) {
+  return run_rank(boot, chosen, how, deliver, peerbus::any_transport{peerbus::loopback{boot}});
 }
 
 int run_network(peerbus::bootstrap& boot, const options& chosen, placement how,
