@@ -72,8 +72,8 @@ class cost_table {
   /// Returns the text for a file: `text` after lines with the machine, if one is named, and the
   /// number of costs.
   [[nodiscard]] std::string file_text() const;
-  /// Returns a hash (64-bit FNV-1a) of the text of the costs whose names do not begin with "local.",
-  /// or 0 if there are none.
+  /// Returns a hash (64-bit FNV-1a) of the text of the costs whose names do not begin with
+  /// "local.", or 0 if there are none.
   [[nodiscard]] std::uint64_t hash() const;
 
  private:
