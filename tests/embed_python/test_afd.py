@@ -17,7 +17,7 @@ from ranks import bf16, ended, free_port, has_hosts, main, needs_torch, raises, 
 from test_deep_ep import Kind
 
 LAYERS, MOST = 3, 6
-SPLITS = (3, 2), (2, 3), (1, 1), (4, 1), (1, 3)  # Attention and FFN ranks.
+SPLITS = (3, 2), (1, 1), (1, 3)  # Attention and FFN ranks.
 
 
 def configs(attention, ffn, role, routes, ubatches=2, dtype=None, **extra):

@@ -577,8 +577,8 @@ TEST_CASE("a connection that breaks is unreachable at both ends") {
       const test::tally told;
       const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
         {
-          communicator comm =
-              over_fabric(boot, {.provider = provider, .stall_timeout = seconds{2}});
+          communicator comm = over_fabric(
+              boot, {.provider = provider, .stall_timeout = std::chrono::milliseconds{500}});
           auto win = comm.make_window({.bytes = 80'000,
                                        .signals = 1,
                                        .traffic = is_bulk ? peerbus::traffic_class::bulk
