@@ -95,7 +95,7 @@ refused() {
   # not again.
   programs="clang++-14 -std=c++20 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -DPEERBUS_COMPILED
     -DPEERBUS_BENCH_C=1 -DPEERBUS_BENCH_FABRIC=1 -DPEERBUS_BENCH_HWLOC=1 -DPEERBUS_BENCH_MPI=1 -DPEERBUS_BENCH_TCP=1
-    -DPEERBUS_BENCH_VERBS=1 -DPEERBUS_BENCH_UCX=0 -DPEERBUS_BENCH_PAGE=\"\" -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX
+    -DPEERBUS_BENCH_VERBS=1 -DPEERBUS_BENCH_UCX=0 -DPEERBUS_BENCH_PAGE=\"\" -DEP_PREDICT_PAGE=1 -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX
     -DPEERBUS_DOCTOR_FABRIC -DPEERBUS_DOCTOR_TCP -DPEERBUS_DOCTOR_VERBS -DMOE_TEXT_VERBS $others
     -I include -I benchmarks -I examples -I examples/peerbus_doctor -I examples/peerbus_doctor/checks -I .
     -I examples/embed/c/include"

@@ -13,15 +13,15 @@ namespace ep_predict {
 
 namespace {
 
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
-double rounded(double us) { return std::round(us * 1000) / 1000; }
+double to_three_digits(double us) { return std::round(us * 1000) / 1000; }
 
-json json_of(const times& found) {
-  return {{"min", rounded(found.least)},  {"p10", rounded(found.p10)},
-          {"p50", rounded(found.median)}, {"p90", rounded(found.p90)},
-          {"p99", rounded(found.p99)},    {"max", rounded(found.most)},
-          {"mean", rounded(found.mean)},  {"slowest", rounded(found.slowest)}};
+ordered_json json_of(const times& found) {
+  return {{"min", to_three_digits(found.least)},  {"p10", to_three_digits(found.p10)},
+          {"p50", to_three_digits(found.median)}, {"p90", to_three_digits(found.p90)},
+          {"p99", to_three_digits(found.p99)},    {"max", to_three_digits(found.most)},
+          {"mean", to_three_digits(found.mean)},  {"slowest", to_three_digits(found.slowest)}};
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ results::results(const load& usual, const platform_file& given, const std::strin
   all_["config"] = {{"hidden", usual.hidden}, {"top_k", usual.top_k},   {"experts", usual.experts},
                     {"codec", usual.codec},   {"layout", usual.layout}, {"relay", usual.relay},
                     {"rounds", usual.rounds}};
-  all_["results"] = json::array();
+  all_["results"] = ordered_json::array();
 }
 
 void results::add(const load& batch, const prediction& found) {
@@ -55,7 +55,7 @@ void results::add(const load& batch, const prediction& found) {
 }
 
 void results::add(const std::vector<bound>& bounds) {
-  json& shares = all_["results"].back()["bounds"];
+  ordered_json& shares = all_["results"].back()["bounds"];
   for (const bound& each : bounds)
     shares.push_back({{"cost", each.cost}, {"dispatch", each.dispatch}, {"combine", each.combine}});
 }

@@ -32,7 +32,7 @@ PEERBUS_INLINE std::int64_t event_clock::read() noexcept {
   static const bool is_steady = has_steady_counter();
   if (!is_steady) return kernel_time();
   const std::uint64_t before = ::__rdtsc();
-  const moment found{before, std::max(kernel_time(), latest_)};
+  const moment found{before, std::max<std::int64_t>(kernel_time(), latest_)};
   // A thread that lost its core in between, or a machine that moved, begins anew.
   constexpr std::uint64_t most_apart = 4000;
   trusted_ticks_ = 0;

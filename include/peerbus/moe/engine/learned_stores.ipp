@@ -29,7 +29,7 @@ PEERBUS_INLINE std::optional<error> objection_to_stores(const cost_table& costs)
   std::optional<error> found;
   for_each_size(costs, [&](std::size_t from_bytes, std::optional<double> plain,
                            std::optional<double> streaming) {
-    const auto check = [&](store_kind kind, std::optional<double> time, store_kind other) {
+    const auto require_pair = [&](store_kind kind, std::optional<double> time, store_kind other) {
       if (found || (time && *time > 0)) return;
       const std::string name = stores_cost(from_bytes, kind);
       const std::string problem = time ? concat(name, " of 0, expected more than 0")
@@ -37,8 +37,8 @@ PEERBUS_INLINE std::optional<error> objection_to_stores(const cost_table& costs)
                                                 ", expected both or none");
       found = error{errc::invalid_argument, concat("exchange: costs have ", problem)};
     };
-    check(store_kind::plain, plain, store_kind::streaming);
-    check(store_kind::streaming, streaming, store_kind::plain);
+    require_pair(store_kind::plain, plain, store_kind::streaming);
+    require_pair(store_kind::streaming, streaming, store_kind::plain);
   });
   return found;
 }
