@@ -16,7 +16,7 @@ inline std::vector<std::uint32_t> slot_begins(std::span<const std::uint32_t> phy
                                               std::size_t expert_count) {
   std::vector<std::uint32_t> begins(expert_count + 1);
   for (const std::uint32_t expert : physical_to_logical)
-    if (expert != vacant) ++begins[expert + 1];
+    if (expert < expert_count) ++begins[expert + 1];  // `vacant` is above all.
   for (std::size_t e = 0; e < expert_count; ++e) begins[e + 1] += begins[e];
   return begins;
 }
